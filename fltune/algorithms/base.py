@@ -1,0 +1,139 @@
+"""The contract of a federated algorithm.
+
+An algorithm is a frozen dataclass of hyperparameters with pure functions of explicit state, written
+on flat vectors: server tensors [d], cohort tensors [C, d]. It never loops over clients. One round:
+
+    sampler -> cohort
+    local_problem   what each client minimises, from where         -> the local solver
+    uplink          what each client sends, and its new state
+    aggregate       the pseudo-gradient D and the new server state -> the server optimizer moves x
+    downlink        what clients do after the server's step (optional)
+
+A whole algorithm, FedProx (Li et al. 2020), from outside the package:
+
+    >>> @dataclass(frozen=True)
+    ... class Prox(Algorithm):
+    ...     mu: float = parameter(0.1, "proximal weight; 0 is FedAvg", symbol="mu", ge=0)
+    ...
+    ...     def local_problem(self, x, server, client, info):
+    ...         return LocalProblem(start=x, mu=self.mu, anchor=x)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fltune.federation.local import LocalProblem, LocalResult, LocalSGD
+from fltune.parameters import Checked, parameter
+
+State = dict[str, Tensor]
+"""Named tensors: server state ([d] or [N]), or the rows of a cohort ([C, d] or [C])."""
+
+BITS_PER_FLOAT = 32
+
+
+@dataclass(frozen=True)
+class RoundInfo:
+    """What every client and the server may know in a round.
+
+    Attributes:
+        round: 0-based t.
+        num_clients: N, all clients.
+        clients: int64 [C], the cohort S_t in ascending order.
+        weights: [C], aggregation weights p_i that sum to 1 (empty in an empty round).
+        client_lr: eta_l of this round.
+        server_lr: eta_g of this round.
+        sgd: the clients' optimizer.
+    """
+
+    round: int
+    num_clients: int
+    clients: Tensor
+    weights: Tensor
+    client_lr: float
+    server_lr: float
+    sgd: LocalSGD
+
+
+@dataclass(frozen=True)
+class Algorithm(Checked):
+    """Base of all algorithms; the defaults are those of FedAvg.
+
+    Inactive clients keep their state bit for bit. In an empty round nothing moves, unless
+    ``acts_on_empty_rounds``.
+
+    Attributes:
+        down, up: floats sent to and by each active client, in multiples of d.
+        acts_on_empty_rounds: whether :meth:`aggregate` is called with an empty cohort.
+        paper: authors, year, and the algorithm's number there.
+    """
+
+    weighting: str = parameter(
+        "uniform",
+        "aggregation weights: uniform 1/|S|, or by sample counts n_i",
+        symbol="p_i",
+        choices=("uniform", "samples"),
+    )
+
+    paper: ClassVar[str] = ""
+    down: ClassVar[float] = 1.0
+    up: ClassVar[float] = 1.0
+    acts_on_empty_rounds: ClassVar[bool] = False
+
+    def server_state(self, x: Tensor, num_clients: int) -> State:
+        """Return the server's vectors before round 0, besides the model x [d]."""
+        return {}
+
+    def client_state(self, x: Tensor) -> State:
+        """Return the state of a client that has not taken part yet; x [d] is the initial model."""
+        return {}
+
+    def local_problem(
+        self, x: Tensor, server: State, client: State, info: RoundInfo
+    ) -> LocalProblem:
+        """Return what the cohort's clients minimise, and from where."""
+        return LocalProblem(start=x)
+
+    def uplink(
+        self, x: Tensor, server: State, client: State, result: LocalResult, info: RoundInfo
+    ) -> tuple[State, State]:
+        """Return what each client sends (rows [C, ...]) and the clients' new state."""
+        return {"update": x - result.end}, client
+
+    def aggregate(
+        self, x: Tensor, server: State, message: State, info: RoundInfo
+    ) -> tuple[Tensor, State]:
+        """Return the pseudo-gradient D [d], a descent direction, and the new server state."""
+        return weighted_sum(info.weights, message["update"]), server
+
+    def downlink(
+        self, x: Tensor, server: State, client: State, message: State, d: Tensor, info: RoundInfo
+    ) -> State:
+        """Return the clients' state after the server's step.
+
+        Args:
+            x: the model after the server's step.
+            server: the new server state.
+            client: the clients' state as :meth:`uplink` left it.
+            message: what the clients sent, as the server received it.
+            d: the pseudo-gradient.
+            info: the round.
+        """
+        return client
+
+    def bits_down(self, dimension: int) -> float:
+        """Bits sent to each active client."""
+        return BITS_PER_FLOAT * self.down * dimension
+
+    def bits_up(self, dimension: int) -> float:
+        """Bits sent by each active client."""
+        return BITS_PER_FLOAT * self.up * dimension
+
+
+def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
+    """Return sum_i weights_i vectors_i: [C], [C, d] -> [d]."""
+    return torch.mv(vectors.T, weights)

@@ -1,0 +1,110 @@
+"""Nested mappings addressed by dotted names: the one notation of files, ``--set`` and MLflow."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fltune.errors import ConfigError
+
+NAME_KEYS = ("name", "kind")
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read one YAML mapping.
+
+    Raises:
+        ConfigError: the file is missing, not readable, not UTF-8, no YAML, or no mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not UTF-8 text (byte {error.start})", str(path)) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise ConfigError(f"not valid YAML{where}: {problem}", str(path)) from error
+    if not isinstance(raw, dict):
+        kind = {list: "a list", type(None): "nothing"}.get(type(raw), f"a {type(raw).__name__}")
+        raise ConfigError(f"found {kind} at the top; a mapping belongs there", str(path))
+    return raw
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Split ``KEY=VALUE`` and read the value as YAML.
+
+    >>> parse_assignment("server.lr=0.5")
+    ('server.lr', 0.5)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {text!r}: write KEY=VALUE, such as --set server.lr=0.5")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {text!r}: the value is not valid YAML") from error
+
+
+def assign(raw: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in a nested mapping, in place.
+
+    A section written as a bare name (``server: fedgm``) becomes a mapping first.
+
+    Raises:
+        ConfigError: the key passes through a value that is no section.
+    """
+    *parents, last = key.split(".")
+    here = raw
+    for depth, part in enumerate(parents):
+        below = here.get(part)
+        if isinstance(below, str):
+            below = {"name": below}
+        elif below is None:
+            below = {}
+        if not isinstance(below, dict):
+            inside = ".".join(parents[: depth + 1])
+            raise ConfigError(f"{key}: {inside} is {below!r}, not a section with keys of its own")
+        here[part] = below
+        here = below
+    here[last] = value
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one nested mapping over another; returns a new one.
+
+    A section that names another component replaces the old one whole: the momentum of ``fedgm``
+    means nothing to ``fedadam``.
+    """
+    result = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        old = result.get(key)
+        if isinstance(old, str) and isinstance(value, dict):
+            old = {"name": old}
+        if isinstance(old, dict) and isinstance(value, dict) and _same_component(old, value):
+            result[key] = merge(old, value)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def _same_component(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return all(k not in new or k not in old or old[k] == new[k] for k in NAME_KEYS)
+
+
+def flatten(raw: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of every leaf; lists are leaves."""
+    for key, value in raw.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}.")
+        else:
+            yield name, value

@@ -1,0 +1,173 @@
+"""What one federated run is: a typed, validated, frozen config.
+
+    experiment = Experiment.parse({"client": {"lr": 0.1}, "server": {"name": "fedgm", "lr": 2.0}})
+    result = fltune.run(experiment)
+
+Every name is dotted (``server.lr``, ``data.partition.alpha``) and the same in files, in ``--set``,
+in Optuna's parameters and in MLflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+
+from fltune import dotted
+from fltune.algorithms import ALGORITHMS
+from fltune.data import DATASETS, PARTITIONS
+from fltune.errors import ConfigError
+from fltune.federation.local import LocalSGD
+from fltune.federation.losses import LOSSES
+from fltune.models import MODELS
+from fltune.participation import PARTICIPATION
+from fltune.registry import UnknownNameError
+from fltune.schema import (
+    Component,
+    Integer,
+    Real,
+    Section,
+    component_model,
+    problem,
+    problems,
+    section,
+    validate,
+)
+from fltune.server import SERVERS
+from fltune.server.base import ServerOptimizer
+from fltune.server.torch_optimizer import TorchServer
+
+Count = Annotated[Integer, Field(ge=1)]
+Seed = Annotated[Integer, Field(ge=0)]
+
+
+class DataSection(Component):
+    """The data set and who holds what of it."""
+
+    clients: Count = Field(50, description="number of clients N")
+    partition: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(PARTITIONS, key="kind"))]
+    ] = Field(default="iid", validate_default=True, description="how samples are dealt out")
+    val_fraction: Annotated[Real, Field(gt=0, lt=1)] = Field(
+        0.1, description="share of the training samples held out for validation"
+    )
+    split_seed: Seed = Field(
+        0, description="seed of the validation split; the same for all runs of a comparison"
+    )
+    partition_seed: Seed | None = Field(
+        None, description="seed of the partition; null: the run's seed"
+    )
+
+
+class ServerSection(Component):
+    """The server optimizer; a ``torch.optim`` class serves too."""
+
+    def build(self, **given: Any) -> ServerOptimizer:
+        """Construct the callback."""
+        if isinstance(self.target, type) and issubclass(self.target, torch.optim.Optimizer):
+            return TorchServer(self.target, **self.options())
+        return super().build(**given)
+
+
+ClientSection = component_model(LocalSGD)
+
+
+def _known_loss(name: Any) -> Any:
+    try:
+        LOSSES.load(str(name))
+    except UnknownNameError as error:
+        raise problem(str(error)) from None
+    return name
+
+
+class Experiment(Section):
+    """One federated run.
+
+    Symbols are the papers': N clients, cohort S_t, T rounds, eta server rate, eta_l client rate.
+    """
+
+    data: SerializeAsAny[
+        Annotated[DataSection, BeforeValidator(section(DATASETS, DataSection))]
+    ] = Field(default="digits", validate_default=True)
+    model: SerializeAsAny[Annotated[Component, BeforeValidator(section(MODELS))]] = Field(
+        default="mlp", validate_default=True
+    )
+    loss: Annotated[str, BeforeValidator(_known_loss)] = Field(
+        "cross_entropy", description="per-sample loss, by name or import path"
+    )
+    participation: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(PARTICIPATION, key="kind"))]
+    ] = Field(default="full", validate_default=True)
+    client: SerializeAsAny[
+        Annotated[Component, BeforeValidator(lambda raw: validate(ClientSection, raw))]
+    ] = Field(default={}, validate_default=True)
+    algorithm: SerializeAsAny[Annotated[Component, BeforeValidator(section(ALGORITHMS))]] = Field(
+        default="fedavg", validate_default=True
+    )
+    server: SerializeAsAny[
+        Annotated[ServerSection, BeforeValidator(section(SERVERS, ServerSection))]
+    ] = Field(default="fedavg", validate_default=True)
+    rounds: Count = Field(100, description="communication rounds T")
+    eval_every: Count = Field(
+        1, description="rounds between two validations; the last round is always validated"
+    )
+    seed: Seed = Field(0, description="root of all random numbers of the run")
+    max_loss: Annotated[Real, Field(gt=0)] = Field(
+        1e4, description="training loss above which a run has diverged"
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="of model and samples")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there is one")
+    strategy: Literal["auto", "loop", "stacked"] = Field(
+        "auto", description="how the local solver works through a cohort"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Experiment:
+        """Check what two sections say about each other."""
+        wrong = []
+        try:
+            self.participation.build().check(self.data.clients)
+        except ValueError as error:
+            wrong.append(f"participation does not fit data.clients: {error}")
+        try:
+            self.server.build().prepare(self.rounds)
+        except ValueError as error:
+            wrong.append(f"server does not fit rounds: {error}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            wrong.append("device: found 'cuda'; this machine has no CUDA device, use cpu or auto")
+        if wrong:
+            raise problem("; ".join(wrong))
+        return self
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], source: str | None = None) -> Experiment:
+        """Validate a nested mapping.
+
+        Raises:
+            ConfigError: all problems at once, each with its dotted key.
+        """
+        try:
+            return validate(cls, raw)
+        except ValidationError as error:
+            raise ConfigError(problems(error), source) from None
+
+    def with_values(self, values: Mapping[str, Any]) -> Experiment:
+        """Return a copy with dotted values set, validated anew.
+
+        Raises:
+            ConfigError: a value outside its range, or one that does not fit the others.
+        """
+        raw = self.as_dict()
+        for key, value in values.items():
+            dotted.assign(raw, key, value)
+        return Experiment.parse(raw)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain nested values: what a YAML file would hold."""
+        return self.model_dump(mode="json")
+
+    def as_params(self) -> dict[str, Any]:
+        """Return the config flat, by dotted key."""
+        return dict(dotted.flatten(self.as_dict()))

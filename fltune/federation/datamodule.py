@@ -1,0 +1,152 @@
+"""Cohorts as batches: one batch per epoch, because an epoch is a round.
+
+All samples sit on the device once; a cohort carries index tensors, never copies of its data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from fltune.data.federated import FederatedData, Split
+from fltune.federation.batches import BatchPlan, Holdings, plan_batches
+from fltune.federation.local import LocalSGD
+from fltune.federation.work import LocalWork
+from fltune.participation.base import Participation
+from fltune.randomness import client_keys
+
+EVALUATION_CHUNK = 4096
+"""Samples evaluated at once: bounds the memory of activations, never the number of batches."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """One round's batch.
+
+    Attributes:
+        round: 0-based t.
+        clients: int64 [C], ascending; empty in an empty round.
+        sizes: int64 [C], samples of each client.
+        keys: int64 [C], randomness of each client in this round.
+        data: the training samples.
+        plan: the local batches; None in an empty round.
+    """
+
+    round: int
+    clients: Tensor
+    sizes: Tensor
+    keys: Tensor
+    data: Split
+    plan: BatchPlan | None
+
+
+class FederatedDataModule(L.LightningDataModule):
+    """Draws cohorts and lays out their local batches.
+
+    Args:
+        data: who holds what.
+        participation: the sampler of cohorts, bound to the population of ``data``.
+        sgd: the clients' optimizer; says batch size and nominal local work.
+        seed: the run's seed.
+        dtype: of floating-point samples.
+        work: local epochs or steps by round and client; nominal if left out.
+    """
+
+    def __init__(
+        self,
+        data: FederatedData,
+        participation: Participation,
+        sgd: LocalSGD,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+        work: LocalWork | None = None,
+    ) -> None:
+        super().__init__()
+        self.data = data
+        self.participation = participation
+        self.sgd = sgd
+        self.seed = seed
+        self.dtype = dtype
+        self.work = work or LocalWork(sgd.amount)
+
+    def setup(self, stage: str) -> None:
+        """Put the samples on the trainer's device, once."""
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        self.data = self.data.to(device, self.dtype)
+
+    def train_dataloader(self) -> RoundLoader:
+        """Return the loader of cohorts."""
+        return RoundLoader(self)
+
+    def val_dataloader(self) -> Chunks:
+        """Return the validation samples in chunks."""
+        return Chunks(self.data.val)
+
+    def test_dataloader(self) -> Chunks:
+        """Return the test samples in chunks."""
+        return Chunks(self.data.test)
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Everything is there already."""
+        return batch
+
+    def cohort(self, round: int, ids: list[int]) -> Cohort:
+        """Return the batch of one round for the clients that take part."""
+        data = self.data
+        clients = torch.tensor(ids, dtype=torch.int64, device=data.order.device)
+        sizes = data.sizes.to(clients.device)[clients]
+        keys = client_keys(self.seed, round, clients)
+        plan = None
+        if ids:
+            held = Holdings(data.order, data.offsets.to(clients.device)[clients], sizes)
+            amount = self.work.amount(round, clients)
+            plan = plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size)
+        return Cohort(round, clients, sizes, keys, data.train, plan)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sampler's state for Lightning's checkpoint."""
+        return {"participation": self.participation.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the sampler's state from Lightning's checkpoint."""
+        self.participation.load_state_dict(state_dict["participation"])
+
+
+class RoundLoader:
+    """An iterable of one cohort per epoch."""
+
+    def __init__(self, source: FederatedDataModule) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        """One batch per epoch."""
+        return 1
+
+    def __iter__(self) -> Iterator[Cohort]:
+        """Draw the next round's cohort."""
+        participation = self.source.participation
+        round = participation.round
+        for ids in participation:
+            yield self.source.cohort(round, ids)
+
+
+class Chunks:
+    """A split in evaluation batches; views of it, nothing is copied."""
+
+    def __init__(self, split: Split) -> None:
+        self.parts = list(
+            zip(split.x.split(EVALUATION_CHUNK), split.y.split(EVALUATION_CHUNK), strict=True)
+        )
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(self.parts)

@@ -1,0 +1,245 @@
+"""The one local solver: every method of the papers is local SGD on a corrected objective.
+
+A local step of client i is
+
+    g  = grad f_i(w; batch) + weight_decay * w + correction_i + mu * (w - anchor_i)
+    w <- w - lr * momentum(g)
+
+An algorithm states the :class:`LocalProblem` of a cohort; :class:`LocalSolver` solves all clients
+together and owns all speed. How it does so is a strategy: ``loop`` (one client after another, the
+readable reference) or ``stacked`` (all clients as one batched computation). They give the same
+numbers; only the order of floating-point sums differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fltune.data.federated import Split
+from fltune.federation.batches import BatchPlan
+from fltune.federation.flat import FlatNetwork
+from fltune.federation.schedules import Schedule
+from fltune.parameters import Checked, parameter
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""Per-sample losses [B] of outputs and targets."""
+
+
+@dataclass(frozen=True)
+class LocalSGD(Checked):
+    """The clients' optimizer: SGD on mini-batches, its buffers new in every round.
+
+    Raises:
+        ValueError: a value outside its range, or both of ``epochs`` and ``steps``.
+    """
+
+    lr: float = parameter(0.1, "client learning rate of round 0", symbol="eta_l", gt=0)
+    epochs: int | None = parameter(
+        None,
+        "passes over a client's own samples per round; 1 if steps is null too",
+        symbol="E",
+        ge=1,
+    )
+    steps: int | None = parameter(
+        None, "mini-batch steps per round, instead of epochs", symbol="K", ge=1
+    )
+    batch_size: int | None = parameter(32, "samples per batch; null is the full batch", ge=1)
+    momentum: float = parameter(0.0, "heavy-ball momentum, reset every round", ge=0, lt=1)
+    weight_decay: float = parameter(0.0, "added to the gradient times w", ge=0)
+    schedule: Schedule | None = parameter(None, "client learning rate over rounds; null: constant")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(
+                f"epochs = {self.epochs} and steps = {self.steps} are both set; set one to null"
+            )
+
+    @property
+    def unit(self) -> str:
+        """``"epochs"`` or ``"steps"``."""
+        return "epochs" if self.steps is None else "steps"
+
+    @property
+    def amount(self) -> int:
+        """The nominal number of local epochs E or steps K."""
+        return self.steps or self.epochs or 1
+
+    def rate(self, round: int, rounds: int) -> float:
+        """The client learning rate eta_l of 0-based round t of ``rounds``."""
+        return self.lr if self.schedule is None else self.lr * self.schedule(round, rounds)
+
+
+@dataclass(frozen=True)
+class LocalProblem:
+    """What an algorithm asks of a cohort of C clients; vectors are shared [d] or per client [C, d].
+
+    Attributes:
+        start: where local steps begin.
+        correction: added to every gradient (SCAFFOLD's c - c_i, FedGATE's -delta_i).
+        mu: proximal weight, a number or a tensor [C, 1]; 0 switches the anchor off.
+        anchor: the point that mu pulls toward.
+        lr_scale: factor on the client learning rate (FedSUM's 1 / N), a number or [C, 1].
+        frozen: take all gradients at ``start`` while w moves (FedSUM-B).
+        gradient_sum: also return the sum of the plain gradients, accumulated as they come; in
+            float32 (start - end) / lr would cancel badly.
+    """
+
+    start: Tensor
+    correction: Tensor | None = None
+    mu: float | Tensor = 0.0
+    anchor: Tensor | None = None
+    lr_scale: float | Tensor = 1.0
+    frozen: bool = False
+    gradient_sum: bool = False
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What a cohort's local work led to.
+
+    Attributes:
+        end: [C, d], the clients' models y_i.
+        loss: [C], mean batch loss over the local steps; 0 for a client without a step.
+        steps: int64 [C], local steps K_i made.
+        gradient_sum: [C, d], sum of the plain gradients (weight decay included) if asked for.
+    """
+
+    end: Tensor
+    loss: Tensor
+    steps: Tensor
+    gradient_sum: Tensor | None = None
+
+
+def rows(value: Any, clients: Any) -> Any:
+    """Select clients of a per-client tensor [C, ...]; pass numbers, None and shared [d] on."""
+    return value[clients] if isinstance(value, Tensor) and value.dim() > 1 else value
+
+
+@dataclass
+class Steps:
+    """The update rule above, on any leading shape: [d] in the loop, [C, d] when stacked.
+
+    Attributes:
+        lr: client learning rate, a number or a tensor that broadcasts against w.
+    """
+
+    sgd: LocalSGD
+    lr: float | Tensor
+    correction: Tensor | None
+    mu: float | Tensor
+    anchor: Tensor | None
+
+    @classmethod
+    def of(cls, problem: LocalProblem, sgd: LocalSGD, lr: float, clients: Any) -> Steps:
+        """The rule for some clients of a problem (an index, a slice or an index tensor)."""
+        return cls(
+            sgd=sgd,
+            lr=lr * rows(problem.lr_scale, clients),
+            correction=rows(problem.correction, clients),
+            mu=rows(problem.mu, clients),
+            anchor=rows(problem.anchor, clients),
+        )
+
+    def plain(self, gradient: Tensor, w: Tensor) -> Tensor:
+        """The gradient of f_i with weight decay."""
+        decay = self.sgd.weight_decay
+        return gradient.add(w, alpha=decay) if decay else gradient
+
+    def apply(self, w: Tensor, plain: Tensor, velocity: Tensor | None) -> None:
+        """Move w by one step, in place; ``velocity`` is the momentum buffer, also in place."""
+        g = plain
+        if self.correction is not None:
+            g = g + self.correction
+        if self.anchor is not None:
+            g = g + self.mu * (w - self.anchor)
+        if velocity is not None:
+            g = velocity.mul_(self.sgd.momentum).add_(g)
+        if isinstance(self.lr, Tensor):
+            w.sub_(self.lr * g)
+        else:
+            w.sub_(g, alpha=self.lr)
+
+
+Strategy = Callable[
+    [FlatNetwork, Losses, Split, LocalProblem, BatchPlan, LocalSGD, float, Tensor], LocalResult
+]
+
+DENSE_LAYERS = (nn.Linear, nn.Flatten, nn.Identity, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU)
+
+
+def choose_strategy(network: nn.Module) -> str:
+    """Return the strategy for ``auto``: ``stacked`` for dense networks, ``loop`` for others.
+
+    Stacking clients turns many small matrix products into a batched one; for convolutions it
+    becomes a grouped convolution, which is slower than a loop on a CPU. The rule looks at the model
+    alone, never at a clock, so that the same seed gives the same numbers on every machine.
+    """
+    from fltune.models.dropout import KeyedDropout
+    from fltune.models.linear import Linear
+
+    known = (*DENSE_LAYERS, nn.Dropout, KeyedDropout, Linear)
+    leaves = [m for m in network.modules() if not any(True for _ in m.children())]
+    return "stacked" if all(isinstance(m, known) for m in leaves) else "loop"
+
+
+class LocalSolver:
+    """Solves the local problems of a cohort.
+
+    Args:
+        network: the model, as a function of a flat vector.
+        losses: per-sample losses [B] of (output, target).
+        sgd: the clients' optimizer.
+        strategy: ``"loop"``, ``"stacked"`` or ``"auto"``.
+
+    Attributes:
+        strategy: the one in use, ``auto`` resolved.
+
+    Raises:
+        ValueError: an unknown strategy.
+    """
+
+    def __init__(
+        self, network: FlatNetwork, losses: Losses, sgd: LocalSGD, strategy: str = "auto"
+    ) -> None:
+        from fltune.federation.loop import solve_loop
+        from fltune.federation.stacked import solve_stacked
+
+        strategies: dict[str, Strategy] = {"loop": solve_loop, "stacked": solve_stacked}
+        self.strategy = choose_strategy(network.network) if strategy == "auto" else strategy
+        if self.strategy not in strategies:
+            raise ValueError(f"strategy = {strategy!r}; must be auto or one of {list(strategies)}")
+        self._solve = strategies[self.strategy]
+        self.network = network
+        self.losses = losses
+        self.sgd = sgd
+
+    def solve(
+        self, problem: LocalProblem, data: Split, plan: BatchPlan, lr: float, keys: Tensor
+    ) -> LocalResult:
+        """Run the local steps of all clients of a cohort.
+
+        Args:
+            problem: the algorithm's corrections, anchors and starts.
+            data: the training samples that ``plan`` indexes.
+            plan: the batches of C clients.
+            lr: client learning rate eta_l of this round.
+            keys: int64 [C], the clients' randomness of this round.
+        """
+        if (problem.anchor is None) != (isinstance(problem.mu, float) and problem.mu == 0.0):
+            raise ValueError("a proximal weight mu needs an anchor, and an anchor needs mu")
+        training = self.network.network.training
+        self.network.network.train()
+        try:
+            device = problem.start.device
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                return self._solve(
+                    self.network, self.losses, data, problem, plan, self.sgd, lr, keys
+                )
+        finally:
+            self.network.network.train(training)

@@ -1,0 +1,218 @@
+"""The round loop as a Lightning module: an epoch is one communication round.
+
+``training_step`` gets a cohort, lets the algorithm state its local problems, the local solver solve
+them, and the algorithm aggregate the answers to a pseudo-gradient. The server-optimizer callback
+then moves the model (``on_train_batch_end``), and only after that do validation and the clients'
+downlink step see it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+
+from fltune.algorithms.base import Algorithm, RoundInfo, State
+from fltune.federation.client_state import ClientState
+from fltune.federation.datamodule import Cohort
+from fltune.federation.flat import FlatNetwork
+from fltune.federation.local import LocalResult, LocalSGD, LocalSolver, Losses
+from fltune.server.base import ServerOptimizer
+
+
+class FederatedModule(L.LightningModule):
+    """A federated run of one algorithm.
+
+    Args:
+        network: the global model; its initial parameters are x^0.
+        losses: per-sample losses (output, target) -> [B].
+        algorithm: the method.
+        sgd: the clients' optimizer.
+        num_clients: N.
+        rounds: T, for schedules.
+        num_classes: for accuracy; None where the task is no classification.
+        strategy: how the local solver works: ``auto``, ``loop`` or ``stacked``.
+
+    Attributes:
+        x: the global model as a flat vector [d]; assigning moves the network.
+        pseudo_gradient: D [d] of the round in progress; None in an empty round.
+        round_metrics: numbers (0-d tensors) of the last round, by name.
+        bits_up, bits_down: communication so far, over all active clients.
+        client_samples: samples processed by clients so far.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        losses: Losses,
+        algorithm: Algorithm,
+        sgd: LocalSGD,
+        num_clients: int,
+        rounds: int,
+        num_classes: int | None = None,
+        strategy: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.network = network
+        self.flat = FlatNetwork(network)
+        self.losses = losses
+        self.algorithm = algorithm
+        self.sgd = sgd
+        self.rounds = rounds
+        self.solver = LocalSolver(self.flat, losses, sgd, strategy)
+        self.num_clients = num_clients
+        self.loss_meter = MeanMetric()
+        self.accuracy = (
+            MulticlassAccuracy(num_classes, average="micro") if num_classes is not None else None
+        )
+        self.server_state: State | None = None
+        self.client_state: ClientState | None = None
+        self.pseudo_gradient: Tensor | None = None
+        self.round_metrics: dict[str, Tensor] = {}
+        self.bits_up = self.bits_down = 0.0
+        self.client_samples = 0
+        self._restored: dict[str, Any] | None = None
+
+    @property
+    def x(self) -> Tensor:
+        """The global model as a flat vector [d] (a copy)."""
+        return self.flat.read()
+
+    @x.setter
+    def x(self, value: Tensor) -> None:
+        self.flat.write(value)
+
+    def on_fit_start(self) -> None:
+        """Make the algorithm's state, or take it from the checkpoint."""
+        x = self.x
+        self.server_state = self.algorithm.server_state(x, self.num_clients)
+        self.client_state = ClientState(
+            self.algorithm.client_state(x), self.num_clients, self.device
+        )
+        if self._restored is not None:
+            saved = self._restored["server"]
+            self.server_state = {k: v.to(self.device) for k, v in saved.items()}
+            self.client_state.load_state_dict(self._restored["clients"])
+
+    def configure_optimizers(self) -> None:
+        """The server optimizer is a callback; Lightning has none to step."""
+
+    @torch.no_grad()
+    def training_step(self, cohort: Cohort, batch_idx: int) -> None:
+        """Run one communication round up to the pseudo-gradient."""
+        info = self._info(cohort)
+        x = self.x
+        self._pending: tuple[State, State, RoundInfo] | None = None
+        self.pseudo_gradient = None
+        if cohort.plan is None:
+            self.round_metrics = {"train/loss": x.new_tensor(float("nan"))}
+            if self.algorithm.acts_on_empty_rounds:
+                message = {"update": x.new_empty((0, len(x)))}
+                self._aggregate(x, message, info)
+            return
+        clients = self._clients.gather(cohort.clients)
+        problem = self.algorithm.local_problem(x, self._server, clients, info)
+        result = self.solver.solve(problem, cohort.data, cohort.plan, info.client_lr, cohort.keys)
+        message, clients = self.algorithm.uplink(x, self._server, clients, result, info)
+        self._aggregate(x, message, info)
+        self._pending = message, clients, info
+        self._account(cohort, result, info)
+
+    def _aggregate(self, x: Tensor, message: State, info: RoundInfo) -> None:
+        self.pseudo_gradient, self.server_state = self.algorithm.aggregate(
+            x, self._server, message, info
+        )
+
+    @torch.no_grad()
+    def on_train_batch_end(self, outputs: Any, batch: Cohort, batch_idx: int) -> None:
+        """Let the clients do what follows the server's step; keep their state."""
+        if self._pending is None or self.pseudo_gradient is None:
+            return
+        message, clients, info = self._pending
+        clients = self.algorithm.downlink(
+            self.x, self._server, clients, message, self.pseudo_gradient, info
+        )
+        self._clients.scatter(info.clients, clients)
+
+    def _info(self, cohort: Cohort) -> RoundInfo:
+        raw = torch.ones_like(cohort.sizes)
+        if self.algorithm.weighting == "samples":
+            raw = cohort.sizes
+        weights = raw.to(self.flat.parameters[0].dtype)
+        return RoundInfo(
+            round=cohort.round,
+            num_clients=self.num_clients,
+            clients=cohort.clients,
+            weights=weights / weights.sum(),
+            client_lr=self.sgd.rate(cohort.round, self.rounds),
+            server_lr=self.server.learning_rate(cohort.round),
+            sgd=self.sgd,
+        )
+
+    def _account(self, cohort: Cohort, result: LocalResult, info: RoundInfo) -> None:
+        active = len(cohort.clients)
+        self.bits_down += active * self.algorithm.bits_down(self.flat.dimension)
+        self.bits_up += active * self.algorithm.bits_up(self.flat.dimension)
+        self.client_samples += cohort.plan.samples if cohort.plan else 0
+        self.round_metrics = {"train/loss": (info.weights * result.loss).sum()}
+
+    @property
+    def server(self) -> ServerOptimizer:
+        """The run's server optimizer, from the trainer's callbacks.
+
+        Raises:
+            ValueError: the trainer has none.
+        """
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, ServerOptimizer):
+                return callback
+        raise ValueError("the trainer has no server optimizer among its callbacks; add FedSGD()")
+
+    @property
+    def _server(self) -> State:
+        assert self.server_state is not None, "training has not started"
+        return self.server_state
+
+    @property
+    def _clients(self) -> ClientState:
+        assert self.client_state is not None, "training has not started"
+        return self.client_state
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Accumulate loss and accuracy of the global model on validation samples."""
+        self._evaluate("val", *batch)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Accumulate loss and accuracy of the global model on test samples."""
+        self._evaluate("test", *batch)
+
+    def _evaluate(self, split: str, x: Tensor, y: Tensor) -> None:
+        output = self.network(x)
+        self.loss_meter(self.losses(output, y))
+        meters: dict[str, Any] = {f"{split}/loss": self.loss_meter}
+        if self.accuracy is not None:
+            self.accuracy(output, y)
+            meters[f"{split}/accuracy"] = self.accuracy
+        self.log_dict(meters, on_step=False, on_epoch=True, batch_size=len(y))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the algorithm's state: plain numbers and tensors, for a weights-only load."""
+        checkpoint["federation"] = {
+            "server": self.server_state,
+            "clients": self._clients.state_dict(),
+            "bits_up": self.bits_up,
+            "bits_down": self.bits_down,
+            "client_samples": self.client_samples,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the algorithm's state until training starts."""
+        self._restored = checkpoint["federation"]
+        self.bits_up = self._restored["bits_up"]
+        self.bits_down = self._restored["bits_down"]
+        self.client_samples = self._restored["client_samples"]

@@ -1,0 +1,62 @@
+"""Dropout whose mask is a function of a key, so that every execution strategy draws the same.
+
+``nn.Dropout`` takes the next numbers of a global generator: a loop over clients and a stack of
+clients then train different models. Here the mask is a hash of (seed, round, client, step, layer,
+position).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fltune.randomness import mix, uniform
+
+
+class KeyedDropout(nn.Module):
+    """Zero each element with probability p and scale the rest by 1 / (1 - p), in training only.
+
+    Args:
+        p: probability in [0, 1).
+        layer: the layer's number in its network; two layers never share a mask.
+
+    Attributes:
+        key: int64 scalar buffer. The local solver puts the key of (seed, round, client, step) here
+            through ``torch.func.functional_call``.
+    """
+
+    key: Tensor
+
+    def __init__(self, p: float, layer: int) -> None:
+        super().__init__()
+        self.p = p
+        self.layer = layer
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with dropped elements; a row's mask does not depend on the rows after it."""
+        if not self.training or self.p == 0:
+            return x
+        keep = uniform(mix(self.key + self.layer), tuple(x.shape)) >= self.p
+        return x * keep / (1.0 - self.p)
+
+
+def key_dropout(network: nn.Module) -> list[str]:
+    """Replace every ``nn.Dropout`` of a network by :class:`KeyedDropout`, in place.
+
+    Returns:
+        the names of the key buffers, for ``functional_call``.
+    """
+    found = [
+        (parent, name, child)
+        for parent in network.modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Dropout
+    ]
+    for layer, (parent, name, child) in enumerate(found):
+        setattr(parent, name, KeyedDropout(child.p, layer))
+    return [
+        f"{name}.key" if name else "key"
+        for name, module in network.named_modules()
+        if isinstance(module, KeyedDropout)
+    ]

@@ -1,0 +1,94 @@
+"""Random numbers that depend on what they are for, never on when they are drawn.
+
+Every stream is a hash of its purpose: the run's seed, the round, the client, the position. No
+generator is shared, so the order of clients, the number of workers and the execution strategy
+cannot change a result. The hash is splitmix64 (Steele, Lea, Flood 2014) on int64 tensors, whose
+arithmetic wraps: one call gives the shuffling keys of a whole cohort.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _mix_int(z: int) -> int:
+    z = (z + _GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * _FIRST) & _MASK
+    z = ((z ^ (z >> 27)) * _SECOND) & _MASK
+    return z ^ (z >> 31)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    # int64 has no logical right shift: the sign bits that come in are masked away
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix(z: Tensor) -> Tensor:
+    """Hash an int64 tensor elementwise; any shape, any device, the same numbers everywhere."""
+    z = z + _signed(_GOLDEN)
+    z = (z ^ _shift(z, 30)) * _signed(_FIRST)
+    z = (z ^ _shift(z, 27)) * _signed(_SECOND)
+    return z ^ _shift(z, 31)
+
+
+def derive_seed(seed: int, *purpose: int | str) -> int:
+    """Return a seed in [0, 2**63) for one purpose of a run.
+
+    >>> derive_seed(0, "partition") != derive_seed(0, "participation")
+    True
+    """
+    z = _mix_int(seed & _MASK)
+    for part in purpose:
+        number = zlib.crc32(part.encode()) if isinstance(part, str) else part
+        z = _mix_int(z ^ _mix_int(number & _MASK))
+    return z >> 1
+
+
+def generator(seed: int, *purpose: int | str) -> torch.Generator:
+    """Return a fresh CPU generator for one purpose of a run."""
+    return torch.Generator().manual_seed(derive_seed(seed, *purpose))
+
+
+def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
+    """Return one int64 key per client of a round: the root of all its random numbers.
+
+    Args:
+        seed: the run's seed.
+        round: 0-based communication round t.
+        clients: int64 ids [C].
+
+    Returns:
+        int64 [C]; the key of client i depends on (seed, t, i) alone.
+    """
+    return mix(mix(clients) ^ _signed(derive_seed(seed, "client", round)))
+
+
+def step_keys(keys: Tensor, step: int) -> Tensor:
+    """Return the keys [C] of one local step, for the random layers of a network."""
+    return mix(keys ^ _signed(_mix_int(step + 1)))
+
+
+def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return float32 numbers in [0, 1) of the given shape, a pure function of one scalar key.
+
+    Works under ``torch.vmap`` with a batched key, where a generator would not.
+    """
+    count = 1
+    for size in shape:
+        count *= size
+    position = torch.arange(count, device=key.device, dtype=torch.int64)
+    bits = _shift(mix(mix(position) ^ key), 40)  # 24 bits: all that float32 can hold
+    return (bits.to(torch.float32) * 2.0**-24).reshape(shape)

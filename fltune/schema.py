@@ -1,0 +1,259 @@
+"""Typed config sections, derived from the components themselves.
+
+The hyperparameters of an algorithm, server optimizer, model or sampler are declared once, by its
+dataclass fields (:func:`fltune.parameters.parameter`) or its constructor's signature. From that
+this module makes a frozen pydantic model, so that a section of a file is checked with the same
+names, types and ranges, and every error carries its dotted key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from fltune.errors import nearest
+from fltune.federation.schedules import SCHEDULES, Schedule
+from fltune.parameters import Meta
+from fltune.registry import Registry, UnknownNameError
+
+GIVEN_AT_BUILD = ("input_shape", "num_classes", "params")
+"""Constructor arguments that the data set (or the model) supplies, not the user."""
+
+
+class Section(BaseModel):
+    """A frozen section that knows no keys but its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise problem(f"found {value!r}; should be a number")
+    return value
+
+
+Integer = Annotated[int, BeforeValidator(_no_bool)]
+Real = Annotated[float, BeforeValidator(_no_bool)]
+
+
+class Component(Section):
+    """A section that names a component and holds its hyperparameters.
+
+    Attributes:
+        target: the class that the name stands for.
+        own: the fields that go to the constructor of ``target``.
+    """
+
+    target: ClassVar[Any]
+    own: ClassVar[tuple[str, ...]] = ()
+    name_key: ClassVar[str] = "name"
+
+    @property
+    def component_name(self) -> str:
+        """The name or import path in the file."""
+        return getattr(self, self.name_key)
+
+    def options(self) -> dict[str, Any]:
+        """The hyperparameters, nested components built."""
+        values = {name: getattr(self, name) for name in self.own}
+        return {k: v.build() if isinstance(v, Component) else v for k, v in values.items()}
+
+    def build(self, **given: Any) -> Any:
+        """Construct the component; ``given`` holds what the data set supplies.
+
+        Raises:
+            ValueError: hyperparameters that do not go together.
+        """
+        accepted = inspect.signature(self.target).parameters
+        extra = {k: v for k, v in given.items() if k in accepted}
+        return self.target(**{**extra, **self.options()})
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Component:
+        if dataclasses.is_dataclass(self.target):
+            self.build()
+        return self
+
+
+def validate(model: type[BaseModel], raw: Any) -> Any:
+    """Validate a mapping; unknown keys are reported with the nearest known one.
+
+    Raises:
+        ValidationError: all problems, each with its location.
+    """
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        known = [n for n, f in model.model_fields.items()]
+        raise ValidationError.from_exception_data(
+            error.title, [_reworded(line, known) for line in error.errors(include_url=False)]
+        ) from None
+
+
+def _reworded(line: Any, known: list[str]) -> InitErrorDetails:
+    kind, location, found = line["type"], line["loc"], line["input"]
+    if kind == "extra_forbidden" and len(location) == 1:
+        key = str(location[0])
+        text = f"unknown key{nearest(key, known)}; known: {', '.join(known)}"
+        return InitErrorDetails(type=problem(text), loc=location, input=found)
+    if kind == "fltune":
+        return InitErrorDetails(type=problem(line["msg"]), loc=location, input=found)
+    if kind == "value_error":
+        return InitErrorDetails(type=problem(str(line["ctx"]["error"])), loc=location, input=found)
+    shown = f"found {found!r}" if kind != "missing" else "missing"
+    text = line["msg"].replace("Input should", "should").replace("Field required", "required")
+    return InitErrorDetails(type=problem(f"{shown}; {text}"), loc=location, input=found)
+
+
+def problem(text: str) -> PydanticCustomError:
+    """Return an error to raise inside a validator; the text is shown as it is."""
+    return PydanticCustomError("fltune", "{text}", {"text": text})
+
+
+def problems(error: ValidationError, prefix: str = "") -> list[str]:
+    """Return one sentence per error: ``server.beta: found 1.0; should be less than 1``."""
+    lines = []
+    for line in error.errors(include_url=False):
+        key = ".".join(str(part) for part in line["loc"])
+        where = f"{prefix}.{key}".strip(".") if prefix else key
+        lines.append(f"{where}: {line['msg']}" if where else line["msg"])
+    return lines
+
+
+def section(
+    registry: Registry, base: type[Component] = Component, key: str = "name"
+) -> Callable[[Any], Component]:
+    """Return the parser of a section that names one of a registry's components.
+
+    Use it as ``Annotated[Component, BeforeValidator(section(SERVERS))]``.
+
+    Args:
+        registry: where names are looked up.
+        base: section class with further fields that every component of this kind has.
+        key: the key that holds the name.
+    """
+
+    def parse(raw: Any) -> Component:
+        if isinstance(raw, Component):
+            return raw
+        if isinstance(raw, str):
+            raw = {key: raw}
+        if not isinstance(raw, Mapping):
+            raise problem(
+                f"found {raw!r}; a {registry.kind} is a name or a mapping with {key!r} in it"
+            )
+        name = raw.get(key)
+        if not isinstance(name, str):
+            known = ", ".join(registry)
+            raise problem(f"{key} is {name!r}; name a {registry.kind}: {known}")
+        try:
+            target = registry.load(name)
+        except UnknownNameError as error:
+            raise ValidationError.from_exception_data(
+                registry.kind,
+                [InitErrorDetails(type=problem(str(error)), loc=(key,), input=name)],
+            ) from None
+        return validate(component_model(target, base, key), {**raw, key: name})
+
+    return parse
+
+
+@functools.cache
+def component_model(
+    target: Any, base: type[Component] = Component, key: str | None = None
+) -> type[Component]:
+    """Make the section class of one component from its declared hyperparameters."""
+    fields = declared(target)
+    named: dict[str, Any] = {} if key is None else {key: (str, ...)}
+    model = create_model(getattr(target, "__name__", "Component"), __base__=base, **named, **fields)
+    model.target = target
+    model.own = tuple(fields)
+    model.name_key = key or "name"
+    return model
+
+
+def declared(target: Any) -> dict[str, Any]:
+    """Return pydantic field definitions of a component's hyperparameters."""
+    if dataclasses.is_dataclass(target):
+        hints = typing.get_type_hints(target)
+        return {
+            f.name: _dataclass_field(f, hints[f.name])
+            for f in dataclasses.fields(target)
+            if f.init and "meta" in f.metadata
+        }
+    hints = _hints(target)
+    return {
+        name: (
+            closed(hints.get(name, Any)),
+            ... if p.default is inspect.Parameter.empty else p.default,
+        )
+        for name, p in inspect.signature(target).parameters.items()
+        if name not in GIVEN_AT_BUILD
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and not name.startswith("_")
+    }
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except (NameError, TypeError):
+        return {}  # annotations that cannot be resolved: the constructor itself will check
+
+
+def _dataclass_field(f: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
+    meta: Meta = f.metadata["meta"]
+    bounds = {k: v for k in ("gt", "ge", "lt", "le") if (v := getattr(meta, k)) is not None}
+    annotation = closed(hint, Field(**bounds) if bounds else None)
+    if meta.choices is not None:
+        annotation = Annotated[annotation, BeforeValidator(_one_of(meta.choices))]
+    if f.default_factory is not dataclasses.MISSING:
+        return annotation, Field(default_factory=f.default_factory, description=meta.doc)
+    default = ... if f.default is dataclasses.MISSING else f.default
+    return annotation, Field(default, description=meta.doc)
+
+
+def _one_of(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value not in choices:
+            allowed = ", ".join(map(str, choices))
+            near = nearest(str(value), map(str, choices))
+            raise problem(f"found {value!r}; must be one of {allowed}{near}")
+        return value
+
+    return check
+
+
+def closed(hint: Any, bound: Any = None) -> Any:
+    """Return a type hint whose numbers obey ``bound`` and refuse true and false.
+
+    Nested components (a schedule) become sections of their own.
+    """
+    if hint in (int, float):
+        number = Integer if hint is int else Real
+        return Annotated[number, bound] if bound is not None else number
+    if inspect.isclass(hint) and issubclass(hint, Schedule):
+        return SerializeAsAny[Annotated[Component, BeforeValidator(section(SCHEDULES))]]
+    if typing.get_origin(hint) is list:
+        return list[closed(typing.get_args(hint)[0], bound)]  # type: ignore[misc]
+    arms = typing.get_args(hint)
+    if type(None) in arms:
+        others = [closed(a, bound) for a in arms if a is not type(None)]
+        return typing.Optional[others[0] if len(others) == 1 else hint]  # noqa: UP045
+    return hint

@@ -1,0 +1,114 @@
+"""FedGM: general server momentum, with FedAvg, FedAvgM and FedNAG as its presets.
+
+Paper: Sun, Wu, Huang, Zhang, "On the Role of Server Momentum in Federated Learning" (AAAI 2024),
+Algorithm 1; the quasi-hyperbolic step is Ma and Yarats (2019).
+
+    d <- (1 - beta) D + beta d
+    h  = (1 - nu) D + nu d            # the new d
+    x <- x - eta h
+
+nu = 0 or beta = 0 is FedAvg with server rate eta; nu = 1 is FedAvgM; nu = beta is FedNAG.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fltune.parameters import parameter
+from fltune.server.base import ServerOptimizer, State
+
+
+@dataclass(eq=False)
+class QuasiHyperbolic(ServerOptimizer):
+    """The step above for coefficients that a subclass gives, round by round.
+
+    State: the momentum buffer d [d], zero at first and carried over every change of coefficients.
+    """
+
+    def coefficients(self, round: int) -> tuple[float, float, float]:
+        """Return (eta, beta, nu) of round t."""
+        raise NotImplementedError
+
+    def learning_rate(self, round: int) -> float:
+        """Return eta of round t."""
+        return self.coefficients(round)[0]
+
+    def start(self, x: Tensor) -> State:
+        """Return d = 0."""
+        return {"d": torch.zeros_like(x)}
+
+    def step(self, x: Tensor, d: Tensor, state: State, round: int) -> tuple[Tensor, State]:
+        """Return x - eta h and the new d."""
+        eta, beta, nu = self.coefficients(round)
+        momentum = (1.0 - beta) * d + beta * state["d"]
+        h = (1.0 - nu) * d + nu * momentum
+        return x - eta * h, {"d": momentum}
+
+
+@dataclass(eq=False)
+class FedGM(QuasiHyperbolic):
+    """General server momentum (Sun et al. 2024, Algorithm 1)."""
+
+    lr: float = parameter(1.0, "server learning rate", symbol="eta", gt=0)
+    beta: float = parameter(0.9, "momentum; 0 is FedAvg", symbol="beta", ge=0, lt=1)
+    nu: float = parameter(
+        0.9, "weight of the momentum against the fresh D; 0 is FedAvg", symbol="nu", ge=0, le=1
+    )
+
+    def coefficients(self, round: int) -> tuple[float, float, float]:
+        """Return the constants (lr, beta, nu)."""
+        return self.lr, self.beta, self.nu
+
+
+@dataclass(eq=False)
+class FedSGD(QuasiHyperbolic):
+    """Plain averaging with a server learning rate: x <- x - eta D. FedAvg is eta = 1."""
+
+    lr: float = parameter(1.0, "server learning rate; 1 is plain averaging", symbol="eta", gt=0)
+
+    def coefficients(self, round: int) -> tuple[float, float, float]:
+        """Return (lr, 0, 0)."""
+        return self.lr, 0.0, 0.0
+
+
+@dataclass(eq=False)
+class FedAvgM(QuasiHyperbolic):
+    """Heavy-ball server momentum (Hsu, Qi, Brown 2019): v <- beta v + D; x <- x - eta' v.
+
+    This is FedGM with nu = 1 and eta' = eta (1 - beta). With ``dampening`` the buffer is the moving
+    average of Sun et al. and ``lr`` is their eta.
+    """
+
+    lr: float = parameter(1.0, "server learning rate", symbol="eta", gt=0)
+    beta: float = parameter(0.9, "momentum; 0 is FedAvg", symbol="beta", ge=0, lt=1)
+    dampening: bool = parameter(False, "scale D by 1 - beta before it enters the buffer")
+
+    def coefficients(self, round: int) -> tuple[float, float, float]:
+        """Return (eta, beta, 1)."""
+        return undamped(self.lr, self.beta, self.dampening), self.beta, 1.0
+
+
+@dataclass(eq=False)
+class FedNAG(QuasiHyperbolic):
+    """Nesterov server momentum: buf <- beta buf + D; x <- x - eta' (D + beta buf).
+
+    This is FedGM with nu = beta and eta' = eta (1 - beta). With ``dampening`` the buffer is the
+    moving average of Sun et al. and ``lr`` is their eta. (Not the client-side FedNAG of Yang et al.
+    2022, which averages the clients' own momenta.)
+    """
+
+    lr: float = parameter(1.0, "server learning rate", symbol="eta", gt=0)
+    beta: float = parameter(0.9, "momentum; 0 is FedAvg", symbol="beta", ge=0, lt=1)
+    dampening: bool = parameter(False, "scale D by 1 - beta before it enters the buffer")
+
+    def coefficients(self, round: int) -> tuple[float, float, float]:
+        """Return (eta, beta, beta)."""
+        return undamped(self.lr, self.beta, self.dampening), self.beta, self.beta
+
+
+def undamped(lr: float, beta: float, dampening: bool) -> float:
+    """Return FedGM's eta for a rate given in either convention."""
+    return lr if dampening else lr / (1.0 - beta)

@@ -1,0 +1,31 @@
+"""The record of a search in MLflow: the only package that knows it.
+
+The driver of a search is the only writer; workers report to it and never open the store. MLflow
+itself is imported when a store is opened, not before: it costs seconds.
+"""
+
+from fltune.tracking.store import FoundRun, Store, TrackedRun, TrackingError
+from fltune.tracking.tree import MethodBranch, SearchTree
+from fltune.tracking.uri import (
+    UI_ENVIRONMENT,
+    redact,
+    resolve_uri,
+    sqlite_path,
+    ui_command,
+    ui_hint,
+)
+
+__all__ = [
+    "UI_ENVIRONMENT",
+    "FoundRun",
+    "MethodBranch",
+    "SearchTree",
+    "Store",
+    "TrackedRun",
+    "TrackingError",
+    "redact",
+    "resolve_uri",
+    "sqlite_path",
+    "ui_command",
+    "ui_hint",
+]
