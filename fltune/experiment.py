@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fltune import dotted
 from fltune.algorithms import ALGORITHMS
@@ -64,14 +71,36 @@ class DataSection(Component):
 class ServerSection(Component):
     """The server optimizer; a ``torch.optim`` class serves too."""
 
+    @property
+    def of_torch(self) -> bool:
+        """Whether the server is a ``torch.optim`` class."""
+        return isinstance(self.target, type) and issubclass(self.target, torch.optim.Optimizer)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the optimizer can be built, and so checked, without data."""
+        return self.of_torch or super().stands_alone
+
     def build(self, **given: Any) -> ServerOptimizer:
         """Construct the callback."""
-        if isinstance(self.target, type) and issubclass(self.target, torch.optim.Optimizer):
+        if self.of_torch:
             return TorchServer(self.target, **self.options())
-        return super().build(**given)
+        built = super().build(**given)
+        if not isinstance(built, ServerOptimizer):
+            raise ValueError(f"{self.component_name} is no server optimizer; subclass it from one")
+        return built
 
 
-ClientSection = component_model(LocalSGD)
+class _Client(Component):
+    """The clients' optimizer; ``batch_size: full`` is another way to write null."""
+
+    @field_validator("batch_size", mode="before", check_fields=False)
+    @classmethod
+    def _full(cls, value: Any) -> Any:
+        return None if value == "full" else value
+
+
+ClientSection = component_model(LocalSGD, _Client)
 
 
 def _known_loss(name: Any) -> Any:

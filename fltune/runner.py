@@ -248,6 +248,8 @@ def _verdict(built: Run) -> tuple[StopReason, str]:
     if built.trainer.current_epoch < (built.trainer.max_epochs or 0):
         return StopReason.STOPPED, f"stopped after {built.trainer.current_epoch} rounds"
     rounds, final = built.trainer.current_epoch, rows[-1].get("val/loss", math.nan)
+    if not math.isfinite(final):
+        return StopReason.DIVERGED, f"diverged by round {rounds - 1}: validation loss {final}"
     constant = constant_loss(built.datamodule.data)
     if constant is not None and rounds >= COLLAPSE_ROUNDS and final > COLLAPSE_SHARE * constant:
         return StopReason.COLLAPSED, (
@@ -263,6 +265,15 @@ def constant_loss(data: FederatedData) -> float | None:
         return None
     share = torch.bincount(data.val.y.cpu(), minlength=data.num_classes) / len(data.val)
     return float(torch.special.entr(share).sum())
+
+
+def use_threads(cpus: float) -> None:
+    """Give torch as many threads as a trial has cores.
+
+    Results depend on it in the last digits, and training amplifies those: a trial that is run again
+    alone must have what it had in its search.
+    """
+    torch.set_num_threads(max(1, int(cpus)))
 
 
 @contextmanager

@@ -12,15 +12,18 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
+import torch
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    PydanticSchemaGenerationError,
     SerializeAsAny,
+    TypeAdapter,
     ValidationError,
     create_model,
     model_validator,
@@ -34,6 +37,9 @@ from fltune.registry import Registry, UnknownNameError
 
 GIVEN_AT_BUILD = ("input_shape", "num_classes", "params")
 """Constructor arguments that the data set (or the model) supplies, not the user."""
+
+TORCH_FLAGS = ("foreach", "maximize", "capturable", "differentiable", "fused")
+"""Arguments of a ``torch.optim`` class on how it computes, not what; maximize would go uphill."""
 
 
 class Section(BaseModel):
@@ -86,9 +92,17 @@ class Component(Section):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Component:
-        if dataclasses.is_dataclass(self.target):
-            self.build()
+        if self.stands_alone:
+            try:
+                self.build()
+            except TypeError as error:
+                raise problem(str(error)) from None
         return self
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the component can be built, and so checked, without data."""
+        return dataclasses.is_dataclass(self.target)
 
 
 def validate(model: type[BaseModel], raw: Any) -> Any:
@@ -100,16 +114,25 @@ def validate(model: type[BaseModel], raw: Any) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        known = [n for n, f in model.model_fields.items()]
         raise ValidationError.from_exception_data(
-            error.title, [_reworded(line, known) for line in error.errors(include_url=False)]
+            error.title, [_reworded(line, model) for line in error.errors(include_url=False)]
         ) from None
 
 
-def _reworded(line: Any, known: list[str]) -> InitErrorDetails:
+def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """Return the keys of the section that holds a location, inside a model."""
+    for part in location[:-1]:
+        below = model.model_fields[part].annotation
+        if not (inspect.isclass(below) and issubclass(below, BaseModel)):
+            return []
+        model = below
+    return list(model.model_fields)
+
+
+def _reworded(line: Any, model: type[BaseModel]) -> InitErrorDetails:
     kind, location, found = line["type"], line["loc"], line["input"]
-    if kind == "extra_forbidden" and len(location) == 1:
-        key = str(location[0])
+    if kind == "extra_forbidden":
+        key, known = str(location[-1]), _known_keys(model, location)
         text = f"unknown key{nearest(key, known)}; known: {', '.join(known)}"
         return InitErrorDetails(type=problem(text), loc=location, input=found)
     if kind == "fltune":
@@ -198,16 +221,27 @@ def declared(target: Any) -> dict[str, Any]:
             if f.init and "meta" in f.metadata
         }
     hints = _hints(target)
+    torch_optimizer = inspect.isclass(target) and issubclass(target, torch.optim.Optimizer)
+    hidden = (*GIVEN_AT_BUILD, *(TORCH_FLAGS if torch_optimizer else ()))
     return {
         name: (
-            closed(hints.get(name, Any)),
+            _buildable(closed(hints.get(name, Any))),
             ... if p.default is inspect.Parameter.empty else p.default,
         )
         for name, p in inspect.signature(target).parameters.items()
-        if name not in GIVEN_AT_BUILD
+        if name not in hidden
         and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         and not name.startswith("_")
     }
+
+
+def _buildable(hint: Any) -> Any:
+    """Return a type hint, or Any where pydantic cannot validate it (a torch.device)."""
+    try:
+        TypeAdapter(hint)
+    except PydanticSchemaGenerationError:
+        return Any  # the constructor itself will check
+    return hint
 
 
 def _hints(target: Any) -> dict[str, Any]:
@@ -243,16 +277,21 @@ def _one_of(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
 def closed(hint: Any, bound: Any = None) -> Any:
     """Return a type hint whose numbers obey ``bound`` and refuse true and false.
 
-    Nested components (a schedule) become sections of their own.
+    Nested components (a schedule) become sections of their own. ``float | Tensor`` is a number.
     """
     if hint in (int, float):
         number = Integer if hint is int else Real
         return Annotated[number, bound] if bound is not None else number
     if inspect.isclass(hint) and issubclass(hint, Schedule):
         return SerializeAsAny[Annotated[Component, BeforeValidator(section(SCHEDULES))]]
-    if typing.get_origin(hint) is list:
-        return list[closed(typing.get_args(hint)[0], bound)]  # type: ignore[misc]
-    arms = typing.get_args(hint)
+    origin, arms = typing.get_origin(hint), typing.get_args(hint)
+    if origin is list:
+        return list[closed(arms[0], bound)]  # type: ignore[misc]
+    if origin is tuple:
+        return tuple[tuple(a if a is ... else closed(a, bound) for a in arms)]  # type: ignore[misc]
+    if torch.Tensor in arms:
+        plain = tuple(a for a in arms if a is not torch.Tensor)
+        return closed(typing.Union[plain], bound)  # noqa: UP007
     if type(None) in arms:
         others = [closed(a, bound) for a in arms if a is not type(None)]
         return typing.Optional[others[0] if len(others) == 1 else hint]  # noqa: UP045

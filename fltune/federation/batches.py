@@ -74,7 +74,7 @@ def plan_batches(
     steps = amount * per_pass if unit == "epochs" else amount
     total = int(steps.max())
     passes = int((-(steps // -per_pass)).max())
-    order = _permutations(keys, size, longest, passes, shuffled=int(per_pass.max()) > 1)
+    order = _permutations(keys, size, longest, passes, cut=per_pass > 1)
 
     step = torch.arange(total, device=size.device).unsqueeze(1)
     visit = (step // per_pass).clamp(max=max(passes - 1, 0))
@@ -87,13 +87,17 @@ def plan_batches(
     return BatchPlan(held.order[held.start.unsqueeze(1) + local], valid.sum(2), steps)
 
 
-def _permutations(keys: Tensor, size: Tensor, longest: int, passes: int, shuffled: bool) -> Tensor:
-    """Return [C, passes, longest]: permutations of 0..n_i-1 in the first n_i places of each row."""
+def _permutations(keys: Tensor, size: Tensor, longest: int, passes: int, cut: Tensor) -> Tensor:
+    """Return [C, passes, longest]: permutations of 0..n_i-1 in the first n_i places of each row.
+
+    A client whose pass is one batch (not ``cut``) keeps its order, whoever else is in the cohort.
+    """
     place = torch.arange(longest, device=size.device)
-    if not shuffled:
+    if not cut.any():
         return place.expand(len(size), max(passes, 1), -1)
     visit = torch.arange(max(passes, 1), device=size.device)
     root = mix(keys.unsqueeze(1) ^ mix(visit))
     rank = mix(root.unsqueeze(2) ^ mix(place)) >> 1
+    rank = torch.where(cut.view(-1, 1, 1), rank, place)
     rank = torch.where(place < size.view(-1, 1, 1), rank, torch.iinfo(torch.int64).max)
     return rank.argsort(dim=2, stable=True)

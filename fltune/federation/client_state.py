@@ -70,9 +70,13 @@ class ClientState:
                 self._store[name] = larger
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows in use, for a checkpoint."""
+        """Return the rows in use and the template, for a checkpoint.
+
+        The template depends on the initial model, which a resumed run does not have any more.
+        """
         rows = {name: store[: self._seen].clone() for name, store in self._store.items()}
-        return {"row": self._row.clone(), "seen": self._seen, "rows": rows}
+        template = {name: start.clone() for name, start in self.template.items()}
+        return {"row": self._row.clone(), "seen": self._seen, "rows": rows, "template": template}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take the rows of a checkpoint.
@@ -85,6 +89,7 @@ class ClientState:
                 f"the checkpoint holds {sorted(state['rows'])} of {len(state['row'])} clients; "
                 f"this run keeps {sorted(self.template)} of {len(self._row)}"
             )
+        self.template = {k: state["template"][k].to(v) for k, v in self.template.items()}
         self._row = state["row"].clone()
         self._seen = state["seen"]
         self._store = {k: v.to(self.device).clone() for k, v in state["rows"].items()}

@@ -231,8 +231,8 @@ class LocalSolver:
             lr: client learning rate eta_l of this round.
             keys: int64 [C], the clients' randomness of this round.
         """
-        if (problem.anchor is None) != (isinstance(problem.mu, float) and problem.mu == 0.0):
-            raise ValueError("a proximal weight mu needs an anchor, and an anchor needs mu")
+        if problem.anchor is None and (isinstance(problem.mu, Tensor) or problem.mu != 0):
+            raise ValueError(f"mu = {problem.mu} needs an anchor, the point that it pulls toward")
         training = self.network.network.training
         self.network.network.train()
         try:

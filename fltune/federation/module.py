@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from fltune.algorithms.base import Algorithm, RoundInfo, State
+from fltune.algorithms import base  # the module: it imports this package while it loads
 from fltune.federation.client_state import ClientState
 from fltune.federation.datamodule import Cohort
 from fltune.federation.flat import FlatNetwork
@@ -49,7 +49,7 @@ class FederatedModule(L.LightningModule):
         self,
         network: nn.Module,
         losses: Losses,
-        algorithm: Algorithm,
+        algorithm: base.Algorithm,
         sgd: LocalSGD,
         num_clients: int,
         rounds: int,
@@ -66,11 +66,11 @@ class FederatedModule(L.LightningModule):
         self.rounds = rounds
         self.solver = LocalSolver(self.flat, losses, sgd, strategy)
         self.num_clients = num_clients
-        self.loss_meter = MeanMetric()
+        self.loss_meter = MeanMetric(nan_strategy="disable")  # a NaN shall be seen
         self.accuracy = (
             MulticlassAccuracy(num_classes, average="micro") if num_classes is not None else None
         )
-        self.server_state: State | None = None
+        self.server_state: base.State | None = None
         self.client_state: ClientState | None = None
         self.pseudo_gradient: Tensor | None = None
         self.round_metrics: dict[str, Tensor] = {}
@@ -107,7 +107,7 @@ class FederatedModule(L.LightningModule):
         """Run one communication round up to the pseudo-gradient."""
         info = self._info(cohort)
         x = self.x
-        self._pending: tuple[State, State, RoundInfo] | None = None
+        self._pending: tuple[base.State, base.State, base.RoundInfo] | None = None
         self.pseudo_gradient = None
         if cohort.plan is None:
             self.round_metrics = {"train/loss": x.new_tensor(float("nan"))}
@@ -123,7 +123,7 @@ class FederatedModule(L.LightningModule):
         self._pending = message, clients, info
         self._account(cohort, result, info)
 
-    def _aggregate(self, x: Tensor, message: State, info: RoundInfo) -> None:
+    def _aggregate(self, x: Tensor, message: base.State, info: base.RoundInfo) -> None:
         self.pseudo_gradient, self.server_state = self.algorithm.aggregate(
             x, self._server, message, info
         )
@@ -139,12 +139,12 @@ class FederatedModule(L.LightningModule):
         )
         self._clients.scatter(info.clients, clients)
 
-    def _info(self, cohort: Cohort) -> RoundInfo:
+    def _info(self, cohort: Cohort) -> base.RoundInfo:
         raw = torch.ones_like(cohort.sizes)
         if self.algorithm.weighting == "samples":
             raw = cohort.sizes
         weights = raw.to(self.flat.parameters[0].dtype)
-        return RoundInfo(
+        return base.RoundInfo(
             round=cohort.round,
             num_clients=self.num_clients,
             clients=cohort.clients,
@@ -154,7 +154,7 @@ class FederatedModule(L.LightningModule):
             sgd=self.sgd,
         )
 
-    def _account(self, cohort: Cohort, result: LocalResult, info: RoundInfo) -> None:
+    def _account(self, cohort: Cohort, result: LocalResult, info: base.RoundInfo) -> None:
         active = len(cohort.clients)
         self.bits_down += active * self.algorithm.bits_down(self.flat.dimension)
         self.bits_up += active * self.algorithm.bits_up(self.flat.dimension)
@@ -174,7 +174,7 @@ class FederatedModule(L.LightningModule):
         raise ValueError("the trainer has no server optimizer among its callbacks; add FedSGD()")
 
     @property
-    def _server(self) -> State:
+    def _server(self) -> base.State:
         assert self.server_state is not None, "training has not started"
         return self.server_state
 

@@ -43,8 +43,10 @@ class QuasiHyperbolic(ServerOptimizer):
     def step(self, x: Tensor, d: Tensor, state: State, round: int) -> tuple[Tensor, State]:
         """Return x - eta h and the new d."""
         eta, beta, nu = self.coefficients(round)
-        momentum = (1.0 - beta) * d + beta * state["d"]
-        h = (1.0 - nu) * d + nu * momentum
+        # lerp(a, b, w) = (1 - w) a + w b, exact at w = 0, at w = 1 and where a = b: FedAvg, FedAvgM
+        # and beta = 0 come out to the last bit
+        momentum = torch.lerp(d, state["d"], beta)
+        h = torch.lerp(d, momentum, nu)
         return x - eta * h, {"d": momentum}
 
 

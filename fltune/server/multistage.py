@@ -26,8 +26,13 @@ def solve_betas(etas: Sequence[float], beta: float, nus: Sequence[float]) -> lis
         etas: server rate of each stage.
         beta: momentum of the first stage, in [0, 1).
         nus: instant discount of each stage, in [0, 1].
+
+    Raises:
+        ValueError: a stage without momentum (nu = 0) after one with it.
     """
     w1 = etas[0] * beta * nus[0] / (1.0 - beta)
+    if w1 and 0.0 in nus:
+        raise ValueError(f"nus = {list(nus)}: no beta < 1 keeps W1 = {w1:g} at nu = 0; give betas")
     return [w1 / (w1 + eta * nu) if w1 else 0.0 for eta, nu in zip(etas, nus, strict=True)]
 
 

@@ -1,8 +1,8 @@
 """The momentum family that FedGM reaches: known schemes by their own parameters.
 
-Ma and Yarats, "Quasi-hyperbolic momentum and Adam for deep learning" (2019): each scheme is FedGM with the
-(eta, beta, nu) below, with the pseudo-gradient D in the place of the gradient. The model x is the
-point where the next gradient is taken.
+Ma and Yarats, "Quasi-hyperbolic momentum and Adam for deep learning" (2019): each scheme is FedGM
+with the (eta, beta, nu) below, the pseudo-gradient D in the place of the gradient. The model x is
+the point where the next gradient is taken.
 """
 
 from __future__ import annotations

@@ -1,0 +1,187 @@
+"""The command line: search, run, plan, list, ui. No logic of its own.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fltune.errors import ConfigError, FltuneError, nearest
+
+app = typer.Typer(
+    help="Tune federated-learning algorithms and compare them fairly.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+File = Annotated[Path, typer.Argument(help="a search file (YAML)", show_default=False)]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="override a value, by its dotted name"),
+]
+Json = Annotated[bool, typer.Option("--json", help="end with one JSON object on the last line")]
+
+
+@app.command(epilog="python -m fltune search search_spaces/digits_fedgm.yaml --trials 30")
+def search(
+    file: File,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", help="only this method (repeatable)")
+    ] = None,
+    settings: Sets = None,
+    trials: Annotated[int | None, typer.Option(help="trials per method")] = None,
+    name: Annotated[str | None, typer.Option(help="name of the search")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tune the methods of a file, confirm the winners on fresh seeds, keep all of it in MLflow."""
+    chosen = list(settings or [])
+    if trials is not None:
+        chosen.append(f"search.trials={trials}")
+    from fltune.search.config import SearchConfig
+
+    config = SearchConfig.read(file, chosen, method or [])
+    from fltune.search.search import search as run_search
+
+    summary = run_search(config, name=name, console=Console())
+    _finish(summary.as_json(), as_json)
+
+
+@app.command(
+    epilog="python -m fltune run search_spaces/digits_fedgm.yaml --method FedGM --set server.lr=2"
+)
+def run(
+    file: File,
+    method: Annotated[str, typer.Option("--method", help="which method of the file")],
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Run one federated training of one method, and evaluate it on the test split."""
+    from fltune.search.config import SearchConfig
+
+    config = SearchConfig.read(file, settings or [], [method])
+    experiment = config.method(method).experiment({})
+    from fltune.runner import run as run_experiment
+    from fltune.runner import use_threads
+
+    use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
+    console = Console()
+    result = run_experiment(experiment, on_row=lambda row: _print_row(row, console))
+    console.print(f"{method}: {result.message}", highlight=False)
+    for key, value in sorted(result.metrics.items()):
+        console.print(f"  {key:16} {value:.4f}", highlight=False)
+    up, down = (result.comm[k] / 8 / 2**20 for k in ("up_bits", "down_bits"))
+    console.print(
+        f"  {result.rounds} rounds, {result.client_samples:,} client samples, {up:.1f} MiB up, "
+        f"{down:.1f} MiB down, {result.seconds:.1f} s ({result.strategy})",
+        highlight=False,
+    )
+    plain = asdict(result)
+    kept = ("rounds", "metrics", "comm", "participation", "client_samples", "seconds", "strategy")
+    reason = {"stop_reason": result.stop_reason.value, "message": result.message}
+    _finish({"method": method, **reason, **{k: plain[k] for k in kept}}, as_json)
+
+
+def _print_row(row: dict[str, float], console: Console) -> None:
+    if console.is_terminal:
+        text = "  ".join(f"{k} {v:.4f}" for k, v in row.items() if k.startswith(("val", "train")))
+        console.print(f"round {row['round']:g}  {text}", highlight=False, end="\r")
+
+
+@app.command(epilog="python -m fltune plan search_spaces/digits_fedgm.yaml")
+def plan(
+    file: File,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", help="only this method (repeatable)")
+    ] = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Print the bill of a search before the work: trials, rounds, samples, time, disk, memory."""
+    from fltune.search.config import SearchConfig
+
+    config = SearchConfig.read(file, settings or [], method or [])
+    from fltune.search.plan import plan as make_plan
+    from fltune.search.plan import print_bill
+
+    bill = make_plan(config)
+    print_bill(bill, config, Console())
+    _finish(bill.as_json(), as_json)
+
+
+@app.command("list", epilog="python -m fltune list servers")
+def list_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="algorithms, servers, participation, partitions, datasets, models or spaces"
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """List what there is, with parameters, ranges and defaults."""
+    from fltune.report.listing import listing, print_listing
+
+    entries = listing(kind)
+    if as_json:
+        print(json.dumps(entries, default=str))
+    else:
+        print_listing(kind, entries, Console())
+
+
+@app.command(epilog="python -m fltune ui --port 5001")
+def ui(
+    port: Annotated[int, typer.Option(help="port on 127.0.0.1")] = 5000,
+    settings: Sets = None,
+) -> None:
+    """Open the MLflow UI on this project's store, on 127.0.0.1 only."""
+    from fltune import tracking
+    from fltune.search.config import SearchConfig
+
+    chosen = SearchConfig.tracking_of(settings or [])
+    root = Path(chosen.root).resolve()
+    uri = tracking.resolve_uri(chosen.uri, root)
+    path = tracking.sqlite_path(uri)
+    if path is not None and not path.exists():
+        raise ConfigError(f"there is no store at {path} yet; run a search first")
+    home = path.parent if path is not None else root
+    argv = tracking.ui_command(uri, port, home / "artifacts")
+    print(f"MLflow UI: http://127.0.0.1:{port}  (Ctrl-C ends it)", flush=True)
+    raise typer.Exit(subprocess.call(argv, env={**os.environ, **tracking.UI_ENVIRONMENT}))
+
+
+def _finish(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run a command; errors that the user can mend are printed without a traceback."""
+    arguments = sys.argv[1:] if argv is None else argv
+    known = [c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
+        print(
+            f"fltune: unknown command {arguments[0]!r}{nearest(arguments[0], known)}; "
+            f"there are: {', '.join(known)}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    try:
+        app(args=arguments, prog_name="fltune")
+    except FltuneError as error:
+        print(f"fltune: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("fltune: interrupted", file=sys.stderr)
+        sys.exit(130)

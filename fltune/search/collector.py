@@ -1,0 +1,79 @@
+"""Turns Ray's callbacks into trial records, in the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune import Callback
+
+from fltune.search.record import TrialRecord
+from fltune.search.tuner import Listener
+
+
+class Collector(Callback):
+    """Collects what the workers report.
+
+    Args:
+        method: the method whose trials these are; None if each config says so itself.
+        listen: told of every start, progress and end.
+    """
+
+    def __init__(self, method: str | None, listen: Listener) -> None:
+        self.method = method
+        self.listen = listen
+        self._records: dict[str, TrialRecord] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Ray pickles callbacks into its own state; ours is in the records file."""
+        return {"method": self.method, "listen": _ignore, "_records": {}}
+
+    def records(self) -> list[TrialRecord]:
+        """Return the records in the order the trials started."""
+        return list(self._records.values())
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Open a record."""
+        if trial.trial_id in self._records:
+            return
+        config = trial.config
+        values = dict(config["values"])
+        record = TrialRecord(
+            method=self.method or config["method"],
+            number=config.get("number", len(self._records)),
+            values=config.get("winner", values),
+            seed=values.get("seed", config["base"].get("seed", 0)),
+        )
+        self._records[trial.trial_id] = record
+        self.listen("start", record)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Add a report."""
+        record = self._records[trial.trial_id]
+        record.take(result)
+        self.listen("progress", record)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Close a record; without a final report it was stopped early."""
+        record = self._records[trial.trial_id]
+        if record.status == "failed":
+            record.stop_early()
+        self.listen("end", record)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Close the record of a trial that raised."""
+        record = self._records[trial.trial_id]
+        record.status, record.score = "failed", None
+        error = trial.get_error() if hasattr(trial, "get_error") else None
+        record.message = _last_line(error)
+        self.listen("end", record)
+
+
+def _ignore(event: str, record: TrialRecord) -> None:
+    """Listen to nothing."""
+
+
+def _last_line(error: Any) -> str:
+    lines = [line for line in str(error or "the worker died").strip().splitlines() if line.strip()]
+    return lines[-1].strip()

@@ -1,0 +1,393 @@
+"""The file of a search: a base experiment, the methods to compare, the budget.
+
+Everything wrong with a file is found here, before Ray or MLflow start: every method's config is
+validated, and every candidate value and range end of every space is put through the same typed
+model that ``fltune run`` uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from fltune import dotted
+from fltune.errors import ConfigError, nearest
+from fltune.experiment import Count, Experiment, Seed
+from fltune.schema import Real, Section, problem, problems, validate
+from fltune.search.space import Dimension, Space
+
+SECTIONS = ("experiment", "methods", "search", "tracking", "resources", "ray", "name")
+SETTINGS = ("search", "tracking", "resources", "ray")
+METRICS = ("val/accuracy", "val/loss", "train/loss")
+
+
+class SearchSettings(Section):
+    """The budget, and how winners are chosen."""
+
+    sampler: Literal["tpe", "random", "grid"] = Field(
+        "tpe",
+        description="how values are proposed; a finite space with no more cells than trials "
+        "is always run as an exact grid",
+    )
+    trials: Count = Field(20, description="trials per method; a grid runs each cell once")
+    metric: str = Field("val/accuracy", description="what winners are chosen by")
+    mode: Literal["max", "min"] | None = Field(None, description="null: min for losses, else max")
+    average_last: Count = Field(1, description="mean over the last k evaluations as the score")
+    scheduler: Literal["none", "asha"] = Field("none", description="early stopping of trials")
+    grace: Count = Field(10, description="rounds before asha may stop a trial")
+    reduction: Annotated[Real, Field(gt=1)] = Field(3.0, description="asha keeps 1/reduction")
+    confirm_seeds: Annotated[int, Field(ge=0)] = Field(
+        3, description="fresh seeds on which each winner is run again, on the test split"
+    )
+    seed: Seed = Field(0, description="seed of the proposals")
+    concurrent: Count | None = Field(None, description="trials at once; null: as many as fit")
+
+    @field_validator("metric")
+    @classmethod
+    def _selects_on_validation(cls, metric: str) -> str:
+        if metric.startswith("test/"):
+            raise problem(f"found {metric!r}; select on validation, such as val/accuracy")
+        if metric not in METRICS:
+            allowed = ", ".join(METRICS)
+            raise problem(f"found {metric!r}; must be one of {allowed}{nearest(metric, METRICS)}")
+        return metric
+
+    @property
+    def maximize(self) -> bool:
+        """Whether a larger metric is better."""
+        return self.mode == "max" or (self.mode is None and not self.metric.endswith("loss"))
+
+
+class Tracking(Section):
+    """Where the record goes."""
+
+    uri: str | None = Field(
+        None, description="MLflow store; null: MLFLOW_TRACKING_URI, or sqlite in root"
+    )
+    root: str = Field("mlruns", description="folder of the local store and of the searches' state")
+    experiment: str | None = Field(None, description="MLflow experiment; null: the file's name")
+
+
+class Resources(Section):
+    """What one trial gets."""
+
+    cpus: Annotated[Real, Field(gt=0)] = Field(1.0, description="CPU cores, and torch threads")
+    gpus: Annotated[Real, Field(ge=0)] = Field(0.0, description="GPUs; a fraction shares one")
+
+
+class RaySettings(Section):
+    """How to reach Ray."""
+
+    address: str | None = Field(
+        None, description="a running cluster ('auto'); null: start one here"
+    )
+
+
+class Settings(Section):
+    """The sections of a file besides the experiment and the methods."""
+
+    search: SearchSettings = SearchSettings()
+    tracking: Tracking = Tracking()
+    resources: Resources = Resources()
+    ray: RaySettings = RaySettings()
+    name: str | None = Field(None, description="name of the search; null: file name and time")
+
+
+class Method:
+    """One method of a comparison.
+
+    Attributes:
+        name: as the file calls it.
+        raw: its whole experiment, nested, without the searched values.
+        space: what is searched.
+    """
+
+    def __init__(self, name: str, raw: Mapping[str, Any], space: Space) -> None:
+        self.name = name
+        self.raw = dict(raw)
+        self.space = space
+
+    def raw_with(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the nested config with some values set."""
+        raw = dotted.merge(self.raw, {})
+        for key, value in values.items():
+            dotted.assign(raw, key, value)
+        return raw
+
+    def experiment(self, values: Mapping[str, Any]) -> Experiment:
+        """Return the validated config of one trial."""
+        return Experiment.parse(self.raw_with(values))
+
+    def first_values(self) -> dict[str, Any]:
+        """Return one point of the space: the first value of every dimension."""
+        return {name: d.values[0] for name, d in self.space.dimensions.items()}
+
+    def exact(self, settings: SearchSettings) -> bool:
+        """Whether every cell is run once, instead of drawing."""
+        cells = self.space.cells
+        return settings.sampler == "grid" or (cells is not None and cells <= settings.trials)
+
+    def trials(self, settings: SearchSettings) -> int:
+        """Return how many trials the method gets."""
+        return (self.space.cells or 1) if self.exact(settings) else settings.trials
+
+    def extendable_edges(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return the borders the winner sits on, beyond which there are allowed values."""
+        found = {}
+        for name, edge in self.space.edges(values).items():
+            outside = {**values, name: self.space.dimensions[name].beyond(edge)}
+            try:
+                self.experiment(outside)
+            except ConfigError:
+                continue  # the parameter's own bound: nothing lies beyond
+            found[name] = edge
+        return found
+
+
+class SearchConfig:
+    """A validated search file.
+
+    Attributes:
+        source: the file's name, for messages.
+        base: the nested base experiment.
+        methods: by name, in the file's order.
+        settings: budget, tracking, resources.
+    """
+
+    def __init__(
+        self, source: str, base: dict[str, Any], methods: dict[str, Method], settings: Settings
+    ) -> None:
+        self.source = source
+        self.base = base
+        self.methods = methods
+        self.settings = settings
+
+    @classmethod
+    def read(
+        cls, path: str | Path, settings: Iterable[str] = (), methods: Sequence[str] = ()
+    ) -> SearchConfig:
+        """Read and validate a search file.
+
+        Args:
+            path: the YAML file.
+            settings: ``KEY=VALUE`` overrides with dotted keys.
+            methods: names to keep; all if empty.
+
+        Raises:
+            ConfigError: all problems of the file at once.
+        """
+        raw = dotted.read_yaml(path)
+        overrides: dict[str, Any] = {}
+        for text in settings:
+            key, value = dotted.parse_assignment(text)
+            inside = key.split(".")[0] in SETTINGS
+            if inside:
+                dotted.assign(raw, key, value)
+            else:
+                overrides[key] = value
+        return cls.parse(raw, str(path), overrides, methods)
+
+    @classmethod
+    def parse(
+        cls,
+        raw: Mapping[str, Any],
+        source: str = "config",
+        overrides: Mapping[str, Any] | None = None,
+        methods: Sequence[str] = (),
+    ) -> SearchConfig:
+        """Validate a nested mapping; see :meth:`read`."""
+        found: list[str] = []
+        for key in raw:
+            if key not in SECTIONS:
+                found.append(
+                    f"{key}: unknown section{nearest(str(key), SECTIONS)}; "
+                    f"known: {', '.join(SECTIONS)}"
+                )
+        settings = _settings(raw, found)
+        base = raw.get("experiment") or {}
+        if not isinstance(base, Mapping):
+            raise ConfigError(
+                [*found, f"experiment: found {base!r}; a mapping belongs there"], source
+            )
+        base = dotted.merge(base, {})
+        for key, value in (overrides or {}).items():
+            if "." not in key or key.split(".")[0] in base:  # else its section is the methods' own
+                dotted.assign(base, key, value)
+        wrong_base = _experiment_problems(base)
+        found += [f"experiment.{p}" for p in wrong_base]
+        entries = _method_entries(raw.get("methods"), methods, found)
+        built = {
+            name: _method(name, base, entry, overrides or {}, settings, wrong_base, found)
+            for name, entry in entries.items()
+        }
+        if found:
+            raise ConfigError(found, source)
+        return cls(source, base, {k: m for k, m in built.items() if m is not None}, settings)
+
+    @staticmethod
+    def tracking_of(settings: Iterable[str]) -> Tracking:
+        """Return the ``tracking`` section that some overrides give; for commands without a file.
+
+        Raises:
+            ConfigError: a key that is not of the tracking section, or a wrong value.
+        """
+        raw: dict[str, Any] = {}
+        for text in settings:
+            dotted.assign(raw, *dotted.parse_assignment(text))
+        found: list[str] = []
+        chosen = _settings(raw, found)
+        found += [f"{key}: only tracking.* can be set here" for key in raw if key != "tracking"]
+        if found:
+            raise ConfigError(found)
+        return chosen.tracking
+
+    def method(self, name: str) -> Method:
+        """Return a method by name.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        if name not in self.methods:
+            known = ", ".join(self.methods) or "none"
+            raise ConfigError(
+                f"unknown method {name!r}{nearest(name, self.methods)}; known: {known}", self.source
+            )
+        return self.methods[name]
+
+    def as_yaml(self) -> str:
+        """Return the frozen config: what was searched, whole."""
+        frozen = {
+            "experiment": self.base,
+            "methods": {
+                name: {**_difference(m.raw, self.base), "space": _space_yaml(m.space)}
+                for name, m in self.methods.items()
+            },
+            **self.settings.model_dump(mode="json"),
+        }
+        return yaml.safe_dump(frozen, sort_keys=False, allow_unicode=True)
+
+
+def load(path: str | Path, method: str, settings: Iterable[str] = ()) -> Experiment:
+    """Return the experiment of one method of a search file.
+
+    Values of the method's space that ``settings`` leaves open keep the method's own value, or the
+    parameter's default.
+
+    Args:
+        path: the search file.
+        method: a name under ``methods``.
+        settings: ``KEY=VALUE`` overrides with dotted keys.
+
+    Raises:
+        ConfigError: the file, the method or a value is wrong.
+    """
+    config = SearchConfig.read(path, settings, methods=[method])
+    return config.method(method).experiment({})
+
+
+def _settings(raw: Mapping[str, Any], found: list[str]) -> Settings:
+    try:
+        return validate(
+            Settings, {k: raw[k] for k in (*SETTINGS, "name") if raw.get(k) is not None}
+        )
+    except ValidationError as error:
+        found += problems(error)
+        return Settings()
+
+
+def _experiment_problems(raw: Mapping[str, Any]) -> list[str]:
+    try:
+        Experiment.parse(raw)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def _method_entries(
+    raw: Any, wanted: Sequence[str], found: list[str]
+) -> dict[str, Mapping[str, Any]]:
+    if not isinstance(raw, Mapping) or not raw:
+        found.append("methods: name at least one method to tune")
+        return {}
+    for name in wanted:
+        if name not in raw:
+            near = nearest(name, map(str, raw))
+            found.append(f"methods: unknown method {name!r}{near}; known: {', '.join(raw)}")
+    entries: dict[str, Mapping[str, Any]] = {}
+    for name, entry in raw.items():
+        if wanted and name not in wanted:
+            continue
+        if not isinstance(entry, Mapping):
+            found.append(f"methods.{name}: found {entry!r}; a mapping belongs there")
+        else:
+            entries[str(name)] = entry
+    return entries
+
+
+def _method(
+    name: str,
+    base: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    settings: Settings,
+    known: list[str],
+    found: list[str],
+) -> Method | None:
+    """Build one method and add what is wrong with it to ``found``."""
+    own = {k: v for k, v in entry.items() if k != "space"}
+    raw = dotted.merge(base, own)
+    for key, value in overrides.items():
+        dotted.assign(raw, key, value)
+    dimensions: dict[str, Dimension] = {}
+    written = entry.get("space", {})
+    where = f"methods.{name}.space"
+    if not isinstance(written, Mapping) or not written:
+        found.append(f"{where}: found {written!r}; name at least one parameter to tune")
+        return None
+    for key, value in written.items():
+        if key in overrides:  # --set fixes a parameter
+            continue
+        try:
+            dimensions[str(key)] = Dimension.parse(value)
+        except ValueError as error:
+            found.append(f"{where}.{key}: {error}")
+    method = Method(name, raw, Space(dimensions))
+    if settings.search.sampler == "grid" and method.space.cells is None:
+        ranges = [k for k, d in dimensions.items() if not d.finite]
+        found.append(f"{where}.{ranges[0]}: a range; sampler grid needs grid or choice")
+    own_problems = [p for p in _experiment_problems(raw) if p not in known]
+    found += [f"methods.{name}.{p}" for p in own_problems]
+    if not own_problems and not known:
+        found += _space_problems(method, where)
+    return method
+
+
+def _space_problems(method: Method, where: str) -> list[str]:
+    """Put every candidate and range end of every dimension through the typed model."""
+    found = []
+    start = method.first_values()
+    for key, dimension in method.space.dimensions.items():
+        wrong = {
+            str(value): _experiment_problems(method.raw_with({key: value}))
+            for value in dimension.values
+        }
+        texts = [p for problems_of_value in wrong.values() for p in problems_of_value]
+        for text in dict.fromkeys(texts):
+            which = [value for value, own in wrong.items() if text in own]
+            shown = "" if len(which) == len(wrong) else " = " + ", ".join(which)
+            found.append(f"{where}.{key}{shown}: {text.removeprefix(f'{key}: ')}")
+    if not found:
+        found += [f"{where}: {p}" for p in _experiment_problems(method.raw_with(start))]
+    return found
+
+
+def _difference(raw: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in raw.items() if base.get(k) != v}
+
+
+def _space_yaml(space: Space) -> dict[str, Any]:
+    return {name: {d.kind: list(d.values)} for name, d in space.dimensions.items()}

@@ -1,0 +1,264 @@
+"""A whole search: tune every method, confirm the winners, keep and report everything."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from fltune.errors import ConfigError
+from fltune.report.live import LiveDisplay
+from fltune.report.summary import MethodSummary, Summary, mean_curve, summarise
+from fltune.report.table import markdown, print_summary
+from fltune.search.config import Method, SearchConfig, Tracking
+from fltune.search.confirm import confirm, winner
+from fltune.search.record import RecordFile, TrialRecord
+from fltune.search.tuner import concurrency, ray_session, resources_here, tune_method
+from fltune.tracking import (
+    MethodBranch,
+    SearchTree,
+    Store,
+    TrackingError,
+    redact,
+    resolve_uri,
+    sqlite_path,
+    ui_hint,
+)
+
+
+def search(
+    config: str | Path | Mapping[str, Any] | SearchConfig,
+    settings: Iterable[str] = (),
+    methods: Sequence[str] = (),
+    name: str | None = None,
+    console: Console | None = None,
+) -> Summary:
+    """Tune the methods of a search file and confirm the winners.
+
+    Args:
+        config: a YAML file, the same as a nested mapping, or a validated config.
+        settings: ``KEY=VALUE`` overrides, for a file.
+        methods: names to keep; all if empty.
+        name: of the search; default: file name and time.
+        console: where progress and the table go; silent if None.
+
+    Raises:
+        ConfigError: anything wrong with the config, the resources or the store; nothing started.
+        DataError: the data set cannot be loaded or divided so.
+        FltuneError: every trial of a method failed.
+    """
+    if isinstance(config, SearchConfig):
+        chosen = config
+    elif isinstance(config, Mapping):
+        chosen = SearchConfig.parse(config, methods=methods)
+    else:
+        chosen = SearchConfig.read(config, settings, methods)
+    return Session(chosen, name, console or Console(quiet=True)).run()
+
+
+class Session:
+    """One search in progress.
+
+    Args:
+        config: the validated file.
+        name: of the search; None: file name and time.
+        console: where progress and the table go.
+
+    Raises:
+        ConfigError: a search of that name exists, or the store cannot be opened.
+    """
+
+    def __init__(self, config: SearchConfig, name: str | None, console: Console) -> None:
+        stem = Path(config.source).stem
+        chosen = name or config.settings.name
+        self.config = config
+        self.console = console
+        self.name = chosen or f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        root = Path(config.settings.tracking.root).resolve()
+        self.uri = resolve_uri(config.settings.tracking.uri, root)
+        local = sqlite_path(self.uri)
+        self.home = local.parent if local is not None else root
+        self.folder = self.home / "searches" / self.name
+        self.hint = self._ui_hint(root)
+        self.experiment = config.settings.tracking.experiment or stem
+
+    def _ui_hint(self, root: Path) -> str:
+        hint = ui_hint(self.uri, root)
+        moved = root != Path(Tracking().root).resolve()
+        return f"{hint} --set tracking.root={root}" if moved and "fltune ui" in hint else hint
+
+    def run(self) -> Summary:
+        """Do all of it."""
+        config = self.config
+        if self.folder.exists():
+            raise ConfigError(f"a search named {self.name!r} exists already; choose another --name")
+        if config.settings.ray.address is None:
+            concurrency(config.settings, resources_here())  # refuses what this machine lacks
+        check_data(config)
+        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
+        try:
+            self.folder.mkdir(parents=True)
+            (self.folder / "search.yaml").write_text(config.as_yaml(), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write to {self.folder}: {error.strerror}") from error
+        tags = {"fltune.source": config.source}
+        with SearchTree(store, self.name, config.as_yaml(), tags) as tree:
+            record = Recorder(tree, RecordFile(self.folder / "trials.jsonl"), self.console)
+            with ray_session(config.settings) as concurrent:
+                summary = self._tune_and_confirm(record, concurrent)
+            record.close(summary, markdown(summary, self.hint))
+        shutil.rmtree(self.folder / "ray", ignore_errors=True)
+        seeds = config.settings.search.confirm_seeds
+        print_summary(summary, self.console, self.hint, seeds)
+        return summary
+
+    def _tune_and_confirm(self, record: Recorder, concurrent: int) -> Summary:
+        config, search = self.config, self.config.settings.search
+        totals = {name: m.trials(search) for name, m in config.methods.items()}
+        self.console.print(
+            f"{self.name}: {len(totals)} methods, {sum(totals.values())} trials, "
+            f"{concurrent} at a time, then {search.confirm_seeds} fresh seeds per winner",
+            highlight=False,
+        )
+        trials: dict[str, list[TrialRecord]] = {}
+        ray_folder = self.folder / "ray"
+        with LiveDisplay(totals, search.maximize, concurrent, self.console) as live:
+
+            def listen(event: str, trial: TrialRecord) -> None:
+                live(event, trial)
+                if event == "end":
+                    record.ended(trial, confirmation=live.phase != "searching")
+
+            for name, method in config.methods.items():
+                record.open(method)
+                place = ray_folder / name
+                trials[name] = tune_method(method, config.settings, concurrent, place, listen)
+            found = {n: winner(r, search.maximize) for n, r in trials.items()}
+            winners = {n: best for n, best in found.items() if best is not None}
+            live.confirming(dict.fromkeys(winners, search.confirm_seeds))
+            confirmed = confirm(config, winners, concurrent, ray_folder / "confirm", listen)
+        summary = Summary(
+            self.name, redact(self.uri), self.experiment, search.metric, search.maximize
+        )
+        for name, method in config.methods.items():
+            again = confirmed.get(name, [])
+            summary.methods[name] = summarise(method, trials[name], found[name], again)
+            record.method_done(name, summary.methods[name], again)
+        return summary
+
+
+def check_data(config: SearchConfig) -> None:
+    """Load every data set of the search once, in the driver, and make its paths absolute.
+
+    Workers have working directories of their own, and a missing file or a population larger than
+    the data set must stop the search before it starts.
+
+    Raises:
+        DataError, ConfigError: as loading or building the model says.
+    """
+    from fltune.runner import build_network, load_data
+
+    seen = set()
+    for method in config.methods.values():
+        data = method.raw.get("data")
+        if isinstance(data, dict) and isinstance(data.get("root"), str):
+            data["root"] = str(Path(data["root"]).resolve())
+        experiment = method.experiment(method.first_values())
+        key = (repr(experiment.data), repr(experiment.model))
+        if key not in seen:
+            seen.add(key)
+            build_network(experiment, load_data(experiment.data, experiment.seed))
+
+
+class Recorder:
+    """Keeps every ended trial: first in our own file, then in MLflow.
+
+    A store that fails in the middle costs no result: it is named once, and the file goes on.
+
+    Args:
+        tree: the search's runs in MLflow.
+        file: our own record.
+        console: where a failing store is named.
+    """
+
+    def __init__(self, tree: SearchTree, file: RecordFile, console: Console) -> None:
+        self.tree = tree
+        self.file = file
+        self.console = console
+        self.alive = True
+        self._branches: dict[str, MethodBranch] = {}
+        self._methods: dict[str, Method] = {}
+
+    def open(self, method: Method) -> None:
+        """Make the run of a method."""
+        self._methods[method.name] = method
+        fixed = method.experiment(method.first_values()).as_params()
+        params = {k: v for k, v in fixed.items() if k not in method.space.dimensions}
+        self._try(
+            lambda: self._branches.update({method.name: self.tree.method(method.name, params)})
+        )
+
+    def ended(self, trial: TrialRecord, confirmation: bool) -> None:
+        """Keep one ended trial or confirmation run."""
+        self.file.append("confirmation" if confirmation else "trial", trial)
+        values = {**trial.values, "seed": trial.seed} if confirmation else trial.values
+        own = yaml.safe_dump(self._methods[trial.method].raw_with(values), sort_keys=False)
+        totals = {f"comm/{name}": bits for name, bits in trial.comm.items()}
+        final: dict[str, Any] = {**trial.metrics, **totals, "client_samples": trial.client_samples}
+        final.update({f"participation/{k}": v for k, v in trial.participation.items()})
+        if trial.score is not None and not confirmation:
+            final["score"] = trial.score
+
+        def write() -> None:
+            branch = self._branches[trial.method]
+            common = {"status": trial.status, "stop_reason": trial.message, "config_yaml": own}
+            if confirmation:
+                branch.confirmation(trial.seed, trial.values, trial.rows, final, **common)
+            else:
+                branch.trial(trial.number, trial.values, trial.rows, summary=final, **common)
+
+        self._try(write)
+
+    def method_done(
+        self, name: str, summary: MethodSummary, confirmed: Sequence[TrialRecord]
+    ) -> None:
+        """Give the method's run its winner and its confirmed metrics."""
+
+        def write() -> None:
+            branch = self._branches[name]
+            if not summary.best:
+                branch.fail("no trial completed")
+                return
+            metrics: dict[str, Any] = {
+                key: {"mean": i.mean, "std": i.std, "low": i.low, "high": i.high}
+                for key, i in summary.metrics.items()
+            }
+            metrics["search/score"] = summary.val
+            counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
+            metrics.update({f"search/{k}": float(v) for k, v in counts.items()})
+            metrics["search/client_samples"] = float(summary.client_samples)
+            branch.finish(summary.best, mean_curve(confirmed), metrics)
+
+        self._try(write)
+
+    def close(self, summary: Summary, note: str) -> None:
+        """End the search's run."""
+        self._try(lambda: self.tree.finish(note))
+
+    def _try(self, write: Any) -> None:
+        if not self.alive:
+            return
+        try:
+            write()
+        except TrackingError as error:
+            self.alive = False
+            self.console.print(
+                f"[red]the tracking store failed:[/red] {error}\n"
+                f"The search goes on; every result is in {self.file.path}.",
+                highlight=False,
+            )

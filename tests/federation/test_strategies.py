@@ -1,0 +1,215 @@
+"""``loop`` is the reference; ``stacked`` gives its numbers, whatever the cohort."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fltune.data.federated import Split
+from fltune.federation import LocalProblem, LocalSGD, LocalSolver
+from fltune.federation.batches import Holdings, plan_batches
+from fltune.federation.flat import FlatNetwork
+from fltune.federation.local import choose_strategy
+from fltune.federation.losses import cross_entropy
+from fltune.models.dropout import KeyedDropout
+from fltune.models.linear import Linear
+from fltune.models.mlp import MLP
+from fltune.randomness import client_keys
+
+SIZES = [7, 1, 12, 4]
+
+
+def mlp(dropout=0.0):
+    torch.manual_seed(0)
+    return MLP((6,), 3, hidden=[5, 4], dropout=dropout).double()
+
+
+def conv():
+    torch.manual_seed(0)
+    layers = [nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(4, 3)).double()
+
+
+class Setting:
+    """A cohort of clients with given sizes, and a solver for it."""
+
+    def __init__(self, sgd, network=mlp, sizes=SIZES, seed=0):
+        self.sgd, self.make, self.sizes, self.seed = sgd, network, torch.tensor(sizes), seed
+        random = torch.Generator().manual_seed(seed)
+        n = sum(sizes)
+        self.data = Split(
+            torch.randn(n, 6, generator=random, dtype=torch.float64),
+            torch.randint(3, (n,), generator=random),
+        )
+        self.x = FlatNetwork(network()).read()
+
+    def per_client(self, scale):
+        random = torch.Generator().manual_seed(99)
+        shape = (len(self.sizes), len(self.x))
+        return scale * torch.randn(shape, generator=random, dtype=torch.float64)
+
+    def solve(self, *args, **options):
+        return self.ready(*args, **options)()
+
+    def ready(self, strategy, problem=None, clients=None, amounts=None):
+        """Build everything, and return the call of the solver."""
+        ids = torch.arange(len(self.sizes)) if clients is None else torch.tensor(clients)
+        start = self.sizes.cumsum(0) - self.sizes
+        held = Holdings(torch.arange(len(self.data)), start[ids], self.sizes[ids])
+        keys = client_keys(self.seed, 3, ids)
+        amount = torch.tensor(amounts or [self.sgd.amount] * len(self.sizes))[ids]
+        plan = plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size)
+        solver = LocalSolver(FlatNetwork(self.make()), cross_entropy, self.sgd, strategy)
+        problem = problem or LocalProblem(start=self.x)
+        return partial(solver.solve, problem, self.data, plan, self.sgd.lr, keys)
+
+
+def assert_same(a, b, tolerance=1e-12):
+    for name in ("end", "loss", "steps", "gradient_sum"):
+        left, right = getattr(a, name), getattr(b, name)
+        if left is not None or right is not None:
+            torch.testing.assert_close(left, right, rtol=tolerance, atol=tolerance)
+
+
+SGDS = {
+    "epochs": LocalSGD(lr=0.3, epochs=2, batch_size=3),
+    "steps": LocalSGD(lr=0.3, steps=5, batch_size=3),
+    "full_batch": LocalSGD(lr=0.3, steps=3, batch_size=None),
+    "batch_of_one": LocalSGD(lr=0.1, epochs=1, batch_size=1),
+    "momentum": LocalSGD(lr=0.1, epochs=2, batch_size=3, momentum=0.9),
+    "weight_decay": LocalSGD(lr=0.3, epochs=2, batch_size=3, weight_decay=0.1),
+    "all": LocalSGD(lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01),
+}
+PROBLEMS = {
+    "plain": lambda s: LocalProblem(s.x),
+    "own_starts": lambda s: LocalProblem(s.x + s.per_client(0.1)),
+    "correction": lambda s: LocalProblem(s.x, correction=s.per_client(0.5)),
+    "shared_correction": lambda s: LocalProblem(s.x, correction=s.per_client(0.5)[0]),
+    "prox": lambda s: LocalProblem(s.x, mu=0.4, anchor=s.x),
+    "own_prox": lambda s: LocalProblem(
+        s.x, mu=torch.tensor([[0.1], [0.2], [0.3], [0.4]]).double(), anchor=s.per_client(1.0)
+    ),
+    "lr_scale": lambda s: LocalProblem(s.x, lr_scale=0.25),
+    "own_lr_scale": lambda s: LocalProblem(s.x, lr_scale=torch.tensor([[1.0], [2], [3], [0]])),
+    "frozen": lambda s: LocalProblem(s.x, frozen=True, gradient_sum=True),
+    "gradient_sum": lambda s: LocalProblem(s.x, correction=s.per_client(1.0), gradient_sum=True),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("sgd", SGDS)
+def test_stacked_is_loop(sgd, problem):
+    setting = Setting(SGDS[sgd])
+    asked = PROBLEMS[problem](setting)
+    assert_same(setting.solve("stacked", asked), setting.solve("loop", asked))
+
+
+@pytest.mark.parametrize("sgd", ["steps", "all"])
+@pytest.mark.parametrize("network", [conv, lambda: mlp(0.4)], ids=["conv", "dropout"])
+def test_stacked_is_loop_for_other_networks(network, sgd):
+    setting = Setting(SGDS[sgd], network)
+    assert_same(setting.solve("stacked"), setting.solve("loop"))
+
+
+def test_dropout_takes_part_in_local_work():
+    with_dropout = Setting(SGDS["epochs"], lambda: mlp(0.4)).solve("loop").end
+    assert not torch.allclose(with_dropout, Setting(SGDS["epochs"]).solve("loop").end)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.none() | st.integers(1, 10),
+    st.integers(0, 99),
+    st.data(),
+)
+def test_stacked_is_loop_on_uneven_cohorts(sizes, batch_size, seed, data):
+    amounts = data.draw(st.lists(st.integers(0, 4), min_size=len(sizes), max_size=len(sizes)))
+    unit = data.draw(st.sampled_from(["epochs", "steps"]))
+    sgd = LocalSGD(lr=0.2, batch_size=batch_size, momentum=0.5, **{unit: 1})
+    setting = Setting(sgd, lambda: mlp(0.3), sizes, seed)
+    asked = LocalProblem(setting.x, correction=setting.per_client(0.1), gradient_sum=True)
+    stacked = setting.solve("stacked", asked, amounts=amounts)
+    assert_same(stacked, setting.solve("loop", asked, amounts=amounts))
+
+
+@pytest.mark.parametrize("network", [mlp, lambda: mlp(0.4), conv], ids=["mlp", "dropout", "conv"])
+@pytest.mark.parametrize("clients", [[0], [1, 3], [3, 0, 2, 1]], ids=str)
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_a_client_does_not_feel_its_cohort(strategy, clients, network):
+    """Not who else takes part, nor in which order; to the last bit where clients are a loop."""
+    setting = Setting(SGDS["all"], network)
+    alone = setting.solve(strategy, clients=clients)
+    everyone = setting.solve(strategy)
+    assert torch.equal(alone.steps, everyone.steps[clients])
+    tolerance = 0.0 if strategy == "loop" else 1e-12
+    for a, b in ((alone.end, everyone.end), (alone.loss, everyone.loss)):
+        torch.testing.assert_close(a, b[clients], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_gradient_sum_holds_plain_gradients_only(strategy):
+    """Without momentum: start - end = lr (sum of gradients + K correction)."""
+    setting = Setting(SGDS["steps"])
+    correction = setting.per_client(1.0)
+    asked = LocalProblem(setting.x, correction=correction, gradient_sum=True)
+    result = setting.solve(strategy, asked)
+    moved = (setting.x - result.end) / setting.sgd.lr
+    expected = result.gradient_sum + result.steps.unsqueeze(1) * correction
+    torch.testing.assert_close(moved, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_frozen_gradients_are_all_taken_at_the_start(strategy):
+    setting = Setting(SGDS["full_batch"])
+    frozen = setting.solve(strategy, LocalProblem(setting.x, frozen=True, gradient_sum=True))
+    once = setting.solve(strategy, LocalProblem(setting.x, gradient_sum=True), amounts=[1] * 4)
+    torch.testing.assert_close(frozen.gradient_sum, 3 * once.gradient_sum, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(setting.x - frozen.end, 3 * (setting.x - once.end))
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_a_proximal_weight_of_zero_changes_nothing(strategy):
+    setting = Setting(SGDS["epochs"])
+    prox = setting.solve(strategy, LocalProblem(setting.x, mu=0.0, anchor=setting.x + 1))
+    assert torch.equal(prox.end, setting.solve(strategy).end)
+
+
+def test_a_proximal_weight_needs_an_anchor():
+    setting = Setting(SGDS["epochs"])
+    with pytest.raises(ValueError, match=r"mu = 0\.5 needs an anchor"):
+        setting.solve("loop", LocalProblem(setting.x, mu=0.5))
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_the_callers_random_numbers_are_left_alone(strategy):
+    solve = Setting(SGDS["epochs"], lambda: mlp(0.4)).ready(strategy)
+    state = torch.get_rng_state()
+    solve()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+AUTO = {
+    "mlp": (lambda: mlp(), "stacked"),
+    "dropout": (lambda: mlp(0.5), "stacked"),
+    "keyed": (lambda: nn.Sequential(nn.Linear(2, 2), KeyedDropout(0.5, 0)), "stacked"),
+    "linear": (lambda: Linear((3,)), "stacked"),
+    "conv": (conv, "loop"),
+    "recurrent": (lambda: nn.GRU(2, 2), "loop"),
+}
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_auto_stacks_dense_networks(name):
+    make, expected = AUTO[name]
+    assert choose_strategy(make()) == expected
+    solver = LocalSolver(FlatNetwork(make()), cross_entropy, LocalSGD(), "auto")
+    assert solver.strategy == expected
+
+
+def test_unknown_strategy():
+    with pytest.raises(ValueError, match=r"'stack'; must be auto or one of \['loop', 'stacked'\]"):
+        LocalSolver(FlatNetwork(mlp()), cross_entropy, LocalSGD(), "stack")
