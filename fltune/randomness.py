@@ -76,9 +76,23 @@ def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     return mix(mix(clients) ^ _signed(derive_seed(seed, "client", round)))
 
 
-def step_keys(keys: Tensor, step: int) -> Tensor:
-    """Return the keys [C] of one local step, for the random layers of a network."""
-    return mix(keys ^ _signed(_mix_int(step + 1)))
+def step_keys(keys: Tensor, step: int | Tensor) -> Tensor:
+    """Return the keys [C] of one local step, for the random layers of a network.
+
+    With int64 steps [K, 1] these are the keys [K, C] of many steps, at the price of one.
+    """
+    return mix(keys ^ mix(torch.as_tensor(step, device=keys.device) + 1))
+
+
+def seed_global(seed: int, device: torch.device) -> None:
+    """Seed the global generators that layers on a device draw from.
+
+    ``torch.manual_seed`` would look for accelerators of every make: up to a millisecond each time,
+    more than a small client's whole training.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -12,7 +12,7 @@ from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
-from fltune.randomness import step_keys
+from fltune.randomness import seed_global, step_keys
 
 
 def solve_loop(
@@ -28,6 +28,8 @@ def solve_loop(
     """Solve the cohort's local problems by a loop over clients and their steps."""
     counts = plan.count.tolist()
     steps = plan.steps.tolist()
+    seeds = keys.tolist()
+    step_key = step_keys(keys, torch.arange(len(plan.index), device=keys.device).unsqueeze(1))
     ends, sums, mean_losses = [], [], []
     for client, made in enumerate(steps):
         rule = Steps.of(problem, sgd, lr, client)
@@ -37,12 +39,12 @@ def solve_loop(
         total = torch.zeros_like(w) if problem.gradient_sum else None
         loss_sum = w.new_zeros(())
         # layers with randomness of their own (not nn.Dropout) draw from the global generator
-        torch.manual_seed(int(keys[client]))
+        seed_global(seeds[client], w.device)
         for step in range(made):
             batch = plan.index[step, client, : counts[step][client]]
             point = start if problem.frozen else w
             loss, gradient = _gradient(
-                network, losses, point, data.x[batch], data.y[batch], step_keys(keys[client], step)
+                network, losses, point, data.x[batch], data.y[batch], step_key[step, client]
             )
             plain = rule.plain(gradient, point)
             rule.apply(w, plain, velocity)

@@ -17,7 +17,7 @@ from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
-from fltune.randomness import step_keys
+from fltune.randomness import seed_global, step_keys
 
 
 def solve_stacked(
@@ -36,7 +36,9 @@ def solve_stacked(
     steps = plan.steps[order]
     working = (plan.count > 0).sum(1).tolist()
     weight = _weights(plan, order, problem.start.dtype)
+    samples = plan.index[:, order]
     keys = keys[order]
+    step_key = step_keys(keys, torch.arange(len(working), device=keys.device).unsqueeze(1))
 
     start = rows(problem.start, order).expand(len(order), -1)
     w = start.clone()
@@ -44,19 +46,19 @@ def solve_stacked(
     total = torch.zeros_like(w) if problem.gradient_sum else None
     loss_sum = w.new_zeros(len(order))
     gradient = _batched_gradient(network, losses)
-    torch.manual_seed(int(keys[0]))
+    seed_global(int(keys[0]), w.device)
     rule, rule_size = Steps.of(problem, sgd, lr, order), len(order)
     for step, active in enumerate(working):
         if active < rule_size:
             rule, rule_size = Steps.of(problem, sgd, lr, order[:active]), active
-        index = plan.index[step, order[:active]]
+        batch = samples[step, :active]
         point = (start if problem.frozen else w)[:active]
         g, loss = gradient(
             point,
-            data.x[index],
-            data.y[index],
+            _take(data.x, batch),
+            _take(data.y, batch),
             weight[step, :active],
-            step_keys(keys[:active], step),
+            step_key[step, :active],
         )
         plain = rule.plain(g, point)
         rule.apply(w[:active], plain, None if velocity is None else velocity[:active])
@@ -69,6 +71,11 @@ def solve_stacked(
         steps=plan.steps,
         gradient_sum=None if total is None else total[inverse],
     )
+
+
+def _take(values: Tensor, index: Tensor) -> Tensor:
+    """Return values[index]; index_select is twice to three times as quick as indexing."""
+    return values.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def _weights(plan: BatchPlan, order: Tensor, dtype: torch.dtype) -> Tensor:

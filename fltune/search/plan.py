@@ -100,7 +100,9 @@ def _bill(method: Method, config: SearchConfig) -> MethodBill:
     experiment = method.experiment(method.first_values())
     probe = experiment.with_values({"rounds": min(PROBE_ROUNDS, experiment.rounds)})
     times: list[float] = []
-    built = build(probe.with_values({"eval_every": 1}), on_row=lambda row: times.append(time.perf_counter()))
+    built = build(
+        probe.with_values({"eval_every": 1}), on_row=lambda row: times.append(time.perf_counter())
+    )
     with quiet():
         built.trainer.fit(built.module, built.datamodule)
     made = len(times)
