@@ -202,10 +202,10 @@ def component_model(
     target: Any, base: type[Component] = Component, key: str | None = None
 ) -> type[Component]:
     """Make the section class of one component from its declared hyperparameters."""
-    fields = declared(target)
+    fields = {name: field for name, field in declared(target).items() if name != key}
     named: dict[str, Any] = {} if key is None else {key: (str, ...)}
     model = create_model(getattr(target, "__name__", "Component"), __base__=base, **named, **fields)
-    model.target = target
+    model.target = target if inspect.isclass(target) else staticmethod(target)  # not a method
     model.own = tuple(fields)
     model.name_key = key or "name"
     return model

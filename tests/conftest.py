@@ -1,5 +1,13 @@
-"""Makes the helper modules of this folder importable, and tests light."""
+"""Makes the helper modules of this folder importable, and tests light and quiet."""
 
+import logging
+
+import lightning  # noqa: F401 - first: it sets the level of its own logger
 import torch
 
 torch.set_num_threads(1)  # the models are tiny: a second thread only costs
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("filterwarnings", "ignore::UserWarning:lightning")

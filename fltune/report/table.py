@@ -37,19 +37,21 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
     """Print the ranked methods, the warnings, and how to see more."""
     named = next((m for m in summary.methods.values() if m.test is not None), None)
     headline = "test accuracy" if named and "test/accuracy" in named.metrics else "test loss"
-    table = Table(title=f"{summary.name}: tuned methods, best first", title_justify="left")
-    table.add_column("method", style="bold")
-    table.add_column("best values", overflow="fold")
-    table.add_column(summary.metric, justify="right")
-    table.add_column(f"{headline}, mean ± 95% of {seeds} seeds", justify="right", max_width=24)
-    table.add_column("trials", justify="right")
-    table.add_column("client samples", justify="right", max_width=9)
-    table.add_column("diverged", justify="right")
+    table = Table(
+        title=f"{summary.name}: tuned methods, best first",
+        title_justify="left",
+        caption=f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds. {_budget(summary)}",
+        caption_justify="left",
+    )
+    table.add_column("method", style="bold", no_wrap=True)
+    table.add_column("best values")
+    for column in (summary.metric, headline, "trials", "diverged"):
+        table.add_column(column, justify="right", no_wrap=True)
     if any(m.pruned for m in summary.methods.values()):
         table.add_column("pruned", justify="right")
     for name, m in summary.ranked():
-        row = [name, values_text(m.best) or "no trial completed", _score(m)]
-        row += [interval_text(m.test), str(m.trials), _count(m.client_samples), str(m.diverged)]
+        best = values_text(m.best).replace("  ", "\n") or "no trial completed"
+        row = [name, best, _score(m), interval_text(m.test), str(m.trials), str(m.diverged)]
         if len(table.columns) > len(row):
             row.append(str(m.pruned))
         table.add_row(*row)
@@ -57,6 +59,16 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
     for warning in warnings_of(summary):
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
     console.print(f"Every trial is in MLflow, experiment {summary.experiment!r}: {hint}")
+
+
+def _budget(summary: Summary) -> str:
+    """State what each method was given: trials and the samples its clients processed."""
+    spent = {name: (m.trials, m.client_samples) for name, m in summary.methods.items()}
+    if len(set(spent.values())) == 1:
+        trials, samples = next(iter(spent.values()))
+        return f"Budget of each method: {trials} trials, {_count(samples)} client samples."
+    each = ", ".join(f"{n} {t} trials, {_count(s)}" for n, (t, s) in spent.items())
+    return f"Budget (trials, client samples): {each}."
 
 
 def _count(number: int) -> str:

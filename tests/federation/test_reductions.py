@@ -4,6 +4,7 @@ import pytest
 import torch
 from quadratics import fit, quadratics
 
+from fltune.data.federated import FederatedData, Split
 from fltune.federation import LocalSGD
 from fltune.server.fedgm import FedAvgM, FedGM, FedNAG, FedSGD
 from fltune.server.multistage import MultistageFedGM
@@ -32,17 +33,22 @@ def run(server, strategy="loop"):
         lambda lr: FedNAG(lr, beta=0.0),
         lambda lr: MultistageFedGM(lr, drop=1.0, beta=0.0),
         lambda lr: MultistageFedGM(lr, stages=1, nu=0.0),
-        lambda lr: TorchServer(torch.optim.SGD, lr=lr),
     ],
-    ids=["nu0", "beta0", "beta0_nu1", "fedavgm", "fednag", "one_rate", "one_stage", "torch"],
+    ids=["nu0", "beta0", "beta0_nu1", "fedavgm", "fednag", "one_rate", "one_stage"],
 )
 def test_reduces_to_fedavg_to_the_last_bit(reduced, lr, strategy):
     assert torch.equal(run(reduced(lr), strategy), run(FedSGD(lr), strategy))
 
 
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_torch_sgd_with_rate_one_is_fedavg_to_the_last_bit(strategy):
+    assert torch.equal(run(TorchServer(torch.optim.SGD, lr=1.0), strategy), run(FedSGD(), strategy))
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
+        (FedSGD(0.7), TorchServer(torch.optim.SGD, lr=0.7)),
         (FedAvgM(0.5, 0.9), FedGM(0.5 / (1 - 0.9), 0.9, 1.0)),
         (FedAvgM(0.5, 0.9, dampening=True), FedGM(0.5, 0.9, 1.0)),
         (FedNAG(0.5, 0.9), FedGM(0.5 / (1 - 0.9), 0.9, 0.9)),
@@ -97,7 +103,8 @@ def test_one_client_is_plain_sgd(options, strategy):
     """Not to the last bit: the server moves x by x - y, and x - (x - y) is y up to rounding."""
     torch.manual_seed(0)
     x, y = torch.randn(11, 3, dtype=torch.float64), torch.randn(11, 1, dtype=torch.float64)
-    data = one_client(x, y)
+    split = Split(x.unsqueeze(1), y)
+    data = FederatedData.from_clients(split, split, split, [torch.arange(11)], None)
     sgd = LocalSGD(lr=0.05, epochs=2, batch_size=4, **options)
     recorded, module = fit(data, rounds=3, sgd=sgd, strategy=strategy)
 
@@ -112,10 +119,3 @@ def test_one_client_is_plain_sgd(options, strategy):
             optimizer.step()
         torch.testing.assert_close(found, w.detach(), rtol=1e-12, atol=1e-12)
     assert plan.count[:, 0].tolist() == [4, 4, 3] * 2
-
-
-def one_client(x, y):
-    from fltune.data.federated import FederatedData, Split
-
-    split = Split(x.unsqueeze(1), y)
-    return FederatedData.from_clients(split, split, split, [torch.arange(len(x))], None)

@@ -117,9 +117,7 @@ def assert_same_run(a, b):
     assert_bitwise_equal(
         a.module.client_state.gather(everyone), b.module.client_state.gather(everyone)
     )
-    assert_bitwise_equal(
-        a.source.participation.state_dict(), b.source.participation.state_dict()
-    )
+    assert_bitwise_equal(a.source.participation.state_dict(), b.source.participation.state_dict())
     assert a.source.participation.tau_avg == b.source.participation.tau_avg
     assert a.history.rows == b.history.rows
     for name in ("bits_up", "bits_down", "client_samples"):

@@ -71,8 +71,11 @@ def reproduce(case, server, strategy):
         x0=case["x0"],
         cohorts=case["participation"],
         algorithm=FedAvg(weighting="samples" if weights else "uniform"),
-        sgd=LocalSGD(hyper["local_lr"], steps=steps if isinstance(steps, int) else max(steps),
-                     batch_size=None),
+        sgd=LocalSGD(
+            hyper["local_lr"],
+            steps=steps if isinstance(steps, int) else max(steps),
+            batch_size=None,
+        ),
         work=work_of(case),
         strategy=strategy,
     )

@@ -1,0 +1,126 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fltune.participation import PARTICIPATION
+from fltune.participation.full import Full
+from fltune.participation.trace import Trace
+from fltune.participation.uniform import Uniform
+
+quick = settings(deadline=None, max_examples=40)
+
+
+@st.composite
+def patterns(draw):
+    """(a fresh pattern on each call, number of clients, seed): extend it for every new pattern."""
+    n = draw(st.integers(1, 30))
+    ids = st.lists(st.integers(0, n - 1), unique=True, max_size=n)
+    kind = draw(st.sampled_from(sorted(PARTICIPATION)))
+    options = {
+        "full": {},
+        "uniform": {"per_round": draw(st.integers(1, n))},
+        "trace": {"rounds": draw(st.lists(ids, min_size=1, max_size=5))},
+    }[kind]
+    seed = draw(st.integers(0, 99))
+    return lambda: PARTICIPATION.load(kind)(**options).bind(n, seed), n
+
+
+def cohorts(pattern, rounds):
+    return [next(iter(pattern)) for _ in range(rounds)]
+
+
+@quick
+@given(patterns())
+def test_cohorts_are_sorted_ids_and_the_same_for_the_same_seed(drawn):
+    make, n = drawn
+    torch.manual_seed(0)
+    first = cohorts(make(), 8)
+    torch.manual_seed(1)  # not the global generator's business
+    assert cohorts(make(), 8) == first
+    for cohort in first:
+        assert cohort == sorted(set(cohort))
+        assert all(type(i) is int and 0 <= i < n for i in cohort)
+
+
+@quick
+@given(patterns(), st.integers(0, 8))
+def test_resumes_in_the_middle(drawn, cut):
+    make, _ = drawn
+    whole, stopped, resumed = make(), make(), make()
+    expected = cohorts(whole, 8)
+    start = cohorts(stopped, cut)
+    resumed.load_state_dict(stopped.state_dict())
+    assert start + cohorts(resumed, 8 - cut) == expected
+    assert (resumed.round, resumed.tau_max, resumed.tau_avg) == (8, whole.tau_max, whole.tau_avg)
+
+
+@quick
+@given(patterns())
+def test_one_epoch_is_one_cohort(drawn):
+    pattern = drawn[0]()
+    assert len(list(pattern)) == len(pattern) == 1
+    assert pattern.round == 1
+
+
+def test_uniform_draws_every_client_equally_often():
+    """Counts are binomial: 2000 rounds of 5 in 20; five standard deviations are 97."""
+    pattern = Uniform(5).bind(20, 0)
+    drawn = cohorts(pattern, 2000)
+    assert {len(c) for c in drawn} == {5}
+    counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=20)
+    assert float((counts - 500).abs().max()) < 97
+    together = sum({0, 1} <= set(c) for c in drawn)  # 5 * 4 / (20 * 19) of the rounds
+    assert together == pytest.approx(2000 / 19, abs=5 * (2000 / 19) ** 0.5)
+
+
+def test_uniform_rounds_and_seeds_differ():
+    one, other = cohorts(Uniform(5).bind(20, 0), 20), cohorts(Uniform(5).bind(20, 1), 20)
+    assert len({tuple(c) for c in one}) > 15
+    assert sum(a == b for a, b in zip(one, other, strict=True)) <= 1
+
+
+def test_delays_by_hand():
+    """Three clients; a_i starts at -1, and tau_t is the longest absence t - a_i."""
+    pattern = Trace([[0, 1], [], [2], [0, 1, 2]]).bind(3, 0)
+    taus = []
+    for _ in range(4):
+        before = pattern.tau_avg * pattern.round
+        next(iter(pattern))
+        taus.append(round(pattern.tau_avg * pattern.round - before))
+    # round 0: client 2 was never seen: 0 - -1; round 1: 1 - -1; round 2: 2 - 0; round 3: all here
+    assert taus == [1, 2, 2, 0]
+    assert pattern.tau_max == 2
+    assert pattern.tau_avg == 5 / 4
+
+
+def test_full_participation_has_no_delay():
+    pattern = Full().bind(4, 0)
+    assert cohorts(pattern, 3) == [[0, 1, 2, 3]] * 3
+    assert (pattern.tau_max, pattern.tau_avg) == (0, 0.0)
+
+
+def test_a_trace_starts_again_after_its_last_round():
+    assert cohorts(Trace([[1], []]).bind(2, 0), 5) == [[1], [], [1], [], [1]]
+
+
+def test_binding_starts_anew():
+    pattern = Uniform(2).bind(9, 0)
+    first = cohorts(pattern, 3)
+    assert cohorts(pattern.bind(9, 0), 3) == first
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Uniform(6), "per_round = 6 is more than the 5 clients there are"),
+        (lambda: Uniform(0), r"Uniform: per_round = 0 is not allowed; must be >= 1"),
+        (lambda: Trace([]), "rounds is empty"),
+        (lambda: Trace([[0], [1, 5]]), r"rounds\[1\] names client 5; ids are 0\.\.4"),
+        (lambda: Trace([[-1]]), r"rounds\[0\] names client -1"),
+        (lambda: Trace([[2, 2]]), r"rounds\[0\] names a client twice: \[2, 2\]"),
+    ],
+)
+def test_patterns_that_do_not_fit_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make().bind(5, 0)

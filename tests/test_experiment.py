@@ -1,0 +1,249 @@
+import json
+import textwrap
+
+import pytest
+import torch
+
+from fltune.errors import ConfigError
+from fltune.experiment import Experiment
+from fltune.federation.schedules import InverseSqrt
+from fltune.server.fedgm import FedGM
+from fltune.server.torch_optimizer import TorchServer
+
+
+def problems_of(raw):
+    with pytest.raises(ConfigError) as caught:
+        Experiment.parse(raw)
+    return caught.value.problems
+
+
+def test_an_empty_config_is_plain_fedavg_on_digits():
+    experiment = Experiment.parse({})
+    names = [experiment.data, experiment.model, experiment.algorithm, experiment.server]
+    assert [s.component_name for s in names] == ["digits", "mlp", "fedavg", "fedavg"]
+    assert experiment.server.build().lr == 1.0
+
+
+def test_short_names_stand_for_sections():
+    short = {"data": "digits", "participation": "full", "server": "fedgm", "algorithm": "fedavg"}
+    long = {
+        "data": {"name": "digits"},
+        "participation": {"kind": "full"},
+        "server": {"name": "fedgm"},
+        "algorithm": {"name": "fedavg"},
+    }
+    assert Experiment.parse(short) == Experiment.parse(long)
+    dirichlet = {"data": {"name": "digits", "partition": "dirichlet"}}
+    assert Experiment.parse(dirichlet).data.partition.build().alpha == 0.5
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"sever": "fedgm"}, "sever: unknown key; did you mean 'server'?"),
+        ({"client": {"learning_rate": 1}}, "client.learning_rate: unknown key"),
+        ({"client": {"lr": "quick"}}, "client.lr: found 'quick'; should be a valid number"),
+        ({"client": {"lr": 0}}, "client.lr: found 0; should be greater than 0"),
+        ({"client": {"lr": -0.1}}, "client.lr: found -0.1; should be greater than 0"),
+        ({"client": {"momentum": 1}}, "client.momentum: found 1; should be less than 1"),
+        ({"client": {"batch_size": 0}}, "client.batch_size: found 0; should be greater"),
+        ({"client": {"batch_size": "whole"}}, "client.batch_size: found 'whole'; should be"),
+        ({"client": {"epochs": 1, "steps": 2}}, "client: epochs = 1 and steps = 2 are both set"),
+        ({"client": 3}, "client: found 3; should be"),
+        ({"server": {"name": "fedgm", "beta": 1}}, "server.beta: found 1; should be less than 1"),
+        ({"server": {"name": "fedgm", "nu": 1.5}}, "server.nu: found 1.5; should be less than or"),
+        ({"server": {"name": "fedgm", "lr": 0.0}}, "server.lr: found 0.0; should be greater than"),
+        ({"server": {"name": "fedavg", "beta": 0.9}}, "server.beta: unknown key"),
+        (
+            {"server": "fedgn"},
+            "server.name: unknown server optimizer 'fedgn'; known: fedavg, fedgm",
+        ),
+        ({"server": {"name": "multistage", "betas": [0.9]}}, "server: betas has 1 entries for 3"),
+        (
+            {"server": {"name": "multistage", "stage_ends": [1, 2, 50]}},
+            "server does not fit rounds: stage_ends ends at 50, but the run has 100 rounds",
+        ),
+        ({"server": "torch.nn:ReLU"}, "server does not fit rounds: torch.nn:ReLU is no server op"),
+        ({"algorithm": "fedavrg"}, "algorithm.name: unknown algorithm 'fedavrg'"),
+        (
+            {"algorithm": {"name": "fedavg", "weighting": "sample"}},
+            "algorithm.weighting: found 'sam",
+        ),
+        ({"data": "digitz"}, "data.name: unknown data set 'digitz'; known: digits, mnist"),
+        ({"data": {"name": "digits", "clients": 0}}, "data.clients: found 0; should be greater"),
+        ({"data": {"name": "digits", "val_fraction": 0}}, "data.val_fraction: found 0; should be"),
+        (
+            {"data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0}}},
+            "data.partition.alpha: found 0; should be greater than 0",
+        ),
+        (
+            {"data": {"name": "digits", "partition": {"kind": "dirichlet", "alhpa": 1}}},
+            "data.partition.alhpa: unknown key; did you mean 'alpha'?",
+        ),
+        (
+            {"model": {"name": "mlp", "hidden": [8, "x"]}},
+            "model.hidden.1: found 'x'; should be a v",
+        ),
+        ({"loss": "crossentropy"}, "loss: unknown loss 'crossentropy'; known: cross_entropy"),
+        (
+            {"participation": {"kind": "uniform", "per_round": 51}},
+            "participation does not fit data.clients: per_round = 51 is more than the 50 clients",
+        ),
+        (
+            {"participation": {"kind": "uniform", "per_round": 0}},
+            "participation.per_round: found 0",
+        ),
+        ({"participation": {"kind": "trace"}}, "participation.rounds: missing; required"),
+        ({"rounds": 0}, "rounds: found 0; should be greater than or equal to 1"),
+        ({"rounds": 2.5}, "rounds: found 2.5; should be a valid integer"),
+        ({"seed": -1}, "seed: found -1; should be greater than or equal to 0"),
+        ({"dtype": "float16"}, "dtype: found 'float16'; should be 'float32' or 'float64'"),
+        ({"strategy": "stack"}, "strategy: found 'stack'; should be 'auto', 'loop' or 'stacked'"),
+    ],
+    ids=lambda v: json.dumps(v) if isinstance(v, dict) else None,
+)
+def test_each_wrong_value_has_its_dotted_key(raw, message):
+    (found,) = problems_of(raw)
+    assert found.startswith(message)
+
+
+def test_all_problems_come_at_once_with_their_source():
+    raw = {
+        "client": {"lr": 0, "epoch": 2},
+        "server": {"name": "fedgm", "beta": 1.0, "nuu": 0.5},
+        "data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": -1}},
+        "algorithm": "fedavrg",
+        "roundz": 5,
+    }
+    with pytest.raises(ConfigError) as caught:
+        Experiment.parse(raw, source="exp.yaml")
+    keys = {line.split(":")[0] for line in caught.value.problems}
+    assert keys == {
+        "client.lr",
+        "client.epoch",
+        "server.beta",
+        "server.nuu",
+        "data.partition.alpha",
+        "algorithm.name",
+        "roundz",
+    }
+    assert str(caught.value).startswith("exp.yaml: 7 problems\n")
+
+
+@pytest.mark.parametrize("full", [None, "full"])
+def test_a_full_batch_is_null_or_full(full):
+    experiment = Experiment.parse({"client": {"batch_size": full}})
+    assert experiment.client.build().batch_size is None
+    assert experiment.as_params()["client.batch_size"] is None
+
+
+def test_a_schedule_is_a_section():
+    experiment = Experiment.parse({"client": {"schedule": {"name": "inverse_sqrt", "period": 5}}})
+    assert experiment.client.build().schedule == InverseSqrt(5.0)
+    assert experiment.as_params()["client.schedule.period"] == 5.0
+
+
+ADAM = {"name": "torch.optim:Adam", "lr": 0.1, "betas": [0.9, 0.99]}
+
+
+def test_torch_optimizers_serve():
+    section = Experiment.parse({"server": ADAM}).server
+    server = section.build()
+    assert isinstance(server, TorchServer)
+    assert server.optimizer is torch.optim.Adam
+    assert (server.options["lr"], server.options["betas"]) == (0.1, (0.9, 0.99))
+    assert Experiment.parse({"server": "torch.optim:SGD"}).server.build().options["momentum"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": "x"}, "server.lr: found 'x'; should be a valid number"),
+        ({"lr": -1}, "server: Invalid learning rate: -1"),
+        ({"betas": [0.9]}, "server.betas.1: missing"),
+        ({"betas": [0.9, 1.5]}, "server: Invalid beta parameter at index 1: 1.5"),
+        ({"momentum": 0.9}, "server.momentum: unknown key; known: name, lr, betas, eps"),
+        ({"maximize": True}, "server.maximize: unknown key"),  # would go uphill
+        ({"params": []}, "server.params: unknown key"),
+    ],
+    ids=str,
+)
+def test_torch_optimizers_are_checked(options, message):
+    (found,) = problems_of({"server": {**ADAM, **options}})
+    assert found.startswith(message)
+
+
+def test_components_by_import_path(tmp_path, monkeypatch):
+    (tmp_path / "my_parts.py").write_text(
+        textwrap.dedent("""
+        from dataclasses import dataclass
+        from torch import nn
+        from fltune.algorithms.base import Algorithm
+        from fltune.federation import LocalProblem
+        from fltune.parameters import parameter
+
+        @dataclass(frozen=True)
+        class Prox(Algorithm):
+            mu: float = parameter(0.1, "proximal weight", ge=0)
+
+            def local_problem(self, x, server, client, info):
+                return LocalProblem(start=x, mu=self.mu, anchor=x)
+
+        class Net(nn.Sequential):
+            def __init__(self, num_classes: int, width: int = 4):
+                super().__init__(nn.Linear(64, width), nn.Linear(width, num_classes))
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    raw = {"algorithm": {"name": "my_parts:Prox", "mu": 0.3}, "model": "my_parts:Net"}
+    experiment = Experiment.parse(raw)
+    assert experiment.algorithm.build().mu == 0.3
+    assert experiment.model.build(input_shape=(64,), num_classes=3)[1].out_features == 3
+    assert experiment.as_params()["model.width"] == 4
+    (found,) = problems_of({**raw, "algorithm": {"name": "my_parts:Prox", "mu": -1}})
+    assert found.startswith("algorithm.mu: found -1")
+    (found,) = problems_of({"algorithm": "my_parts:Proxy"})
+    assert found.startswith("algorithm.name: algorithm 'my_parts:Proxy' cannot be imported")
+
+
+FULL = {
+    "data": {
+        "name": "digits",
+        "clients": 20,
+        "partition": {"kind": "dirichlet", "alpha": 0.3},
+        "partition_seed": 4,
+    },
+    "model": {"name": "mlp", "hidden": [16], "dropout": 0.1},
+    "participation": {"kind": "uniform", "per_round": 5},
+    "client": {"steps": 3, "batch_size": "full", "schedule": "inverse_sqrt"},
+    "server": ADAM,
+    "rounds": 7,
+}
+
+
+@pytest.mark.parametrize(
+    "raw", [{}, FULL, {"server": {"name": "multistage", "lrs": [2, 1], "nus": [0.9, 0.5]}}], ids=len
+)
+def test_dicts_and_params_round_trip(raw):
+    experiment = Experiment.parse(raw)
+    stored = json.loads(json.dumps(experiment.as_dict()))
+    assert Experiment.parse(stored) == experiment
+    params = json.loads(json.dumps(experiment.as_params()))
+    assert all(not isinstance(v, dict) for v in params.values())
+    skeleton = {"server": raw.get("server", "fedavg")}
+    assert Experiment.parse(skeleton).with_values(params) == experiment
+
+
+def test_with_values_sets_dotted_keys_and_validates():
+    experiment = Experiment.parse({"server": "fedgm"})
+    changed = experiment.with_values({"server.lr": 2, "server.nu": 0.5, "rounds": 3})
+    server = changed.server.build()
+    assert isinstance(server, FedGM)
+    assert (server.lr, server.beta, server.nu, changed.rounds) == (2.0, 0.9, 0.5, 3)
+    assert experiment.rounds == 100
+    with pytest.raises(ConfigError, match=r"server\.beta: found 1"):
+        experiment.with_values({"server.beta": 1})
+    with pytest.raises(ConfigError, match="participation does not fit"):
+        Experiment.parse(FULL).with_values({"data.clients": 3})
+    with pytest.raises(ConfigError, match="rounds is 100, not a section"):
+        experiment.with_values({"rounds.lr": 1})
