@@ -3,8 +3,8 @@
     python examples/own_model_and_data.py
 
 The names in the config are import paths, ``module:Class``. A data set is a frozen dataclass with
-``load()``; a model is any ``torch.nn.Module``, which is given ``input_shape`` and ``num_classes`` if
-its constructor has them.
+``load()``; a model is any ``torch.nn.Module``, given ``input_shape`` and ``num_classes`` if its
+constructor has them.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
     table = Table(
         title=f"{summary.name}: tuned methods, best first",
         title_justify="left",
-        caption=f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds. {_budget(summary)}",
+        caption=(
+            f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds. {_budget(summary)}"
+        ),
         caption_justify="left",
     )
     table.add_column("method", style="bold", no_wrap=True)

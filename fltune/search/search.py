@@ -15,9 +15,10 @@ from fltune.errors import ConfigError
 from fltune.report.live import LiveDisplay
 from fltune.report.summary import MethodSummary, Summary, mean_curve, summarise
 from fltune.report.table import markdown, print_summary
-from fltune.search.config import Method, SearchConfig, Tracking
+from fltune.search.config import Method, SearchConfig
 from fltune.search.confirm import confirm, winner
 from fltune.search.record import RecordFile, TrialRecord
+from fltune.search.settings import Tracking
 from fltune.search.tuner import concurrency, ray_session, resources_here, tune_method
 from fltune.tracking import (
     MethodBranch,

@@ -12,8 +12,9 @@ from typing import Any
 
 from fltune.errors import ConfigError, FltuneError
 from fltune.randomness import derive_seed
-from fltune.search.config import Method, Settings
+from fltune.search.config import Method
 from fltune.search.record import TrialRecord
+from fltune.search.settings import Settings
 from fltune.search.trainable import train, worst_score
 
 OBJECT_STORE_BYTES = 128 * 2**20
