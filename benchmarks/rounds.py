@@ -1,7 +1,7 @@
 """Seconds per communication round: fltune's strategies beside a plain PyTorch loop.
 
     python benchmarks/rounds.py
-    python benchmarks/rounds.py --workload W1 W2 W3 --strategy stacked --threads 2 --json
+    python benchmarks/rounds.py --workload W2 --strategy loop --threads 2 --json
 
 FedAvg with plain SGD on synthetic tensors; nothing is evaluated. fltune runs through its own
 ``Trainer.fit``, with the callbacks that ``fltune.runner`` gives it. The plain loop is what a
@@ -38,6 +38,7 @@ from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedMod
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
 from fltune.models.mlp import MLP
+from fltune.participation.base import Participation
 from fltune.participation.uniform import Uniform
 from fltune.runner import quiet
 from fltune.server.fedgm import FedSGD
@@ -104,11 +105,9 @@ class Workload:
         torch.manual_seed(SEED)
         return self.network()
 
-    def participation(self) -> Uniform:
+    def participation(self) -> Participation:
         """Build the sampler of cohorts; every call gives the same cohorts."""
-        sampler = Uniform(per_round=self.per_round)
-        sampler.bind(self.clients, SEED)
-        return sampler
+        return Uniform(per_round=self.per_round).bind(self.clients, SEED)
 
 
 WORKLOADS = {
@@ -119,19 +118,13 @@ WORKLOADS = {
 
 
 class PlainLoop:
-    """A module and an optimizer per client, batches by index, an average of state dicts.
-
-    Attributes:
-        network: the global model; :class:`Product` has it too.
-        samples: client samples processed so far; likewise.
-    """
+    """A module and an optimizer per client, batches by index, an average of state dicts."""
 
     def __init__(self, workload: Workload, data: FederatedData) -> None:
-        self.workload = workload
-        self.data = data
+        self.workload, self.data = workload, data
         self.network = workload.initial_network()
         self.participation = workload.participation()
-        self.samples = 0
+        self.samples = 0  # processed by clients so far
 
     def time_rounds(self, count: int) -> list[float]:
         """Make one round, then ``count`` more; return the seconds of the latter."""
@@ -165,7 +158,7 @@ class PlainLoop:
 
 
 class Stopwatch(L.Callback):
-    """Notes when each round ends; the last of the callbacks."""
+    """Note when each round ends; the last of the callbacks."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -195,11 +188,6 @@ class Product:
                 **dict.fromkeys(silent, False),  # type: ignore[arg-type]
             )
 
-    @property
-    def samples(self) -> int:
-        """Client samples processed so far."""
-        return self.module.client_samples
-
     def time_rounds(self, count: int) -> list[float]:
         """Make one round, then ``count`` more; return the seconds of the latter."""
         self.stopwatch.ends.clear()
@@ -225,8 +213,8 @@ def machine() -> str:
     """Describe in one line what the numbers depend on."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
-    cpu = models[0] if models else platform.processor() or platform.machine()
+    models = (line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
+    cpu = next(models, platform.processor() or platform.machine())
     return f"{os.cpu_count()} cores of {cpu}, torch {torch.__version__}"
 
 

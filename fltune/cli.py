@@ -78,7 +78,7 @@ def run(
     use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
     console = Console()
     result = run_experiment(experiment, on_row=lambda row: _print_row(row, console))
-    console.print(f"{method}: {result.message}", highlight=False)
+    console.print(f"{method}: {result.message}", highlight=False, markup=False)
     for key, value in sorted(result.metrics.items()):
         console.print(f"  {key:16} {value:.4f}", highlight=False)
     up, down = (result.comm[k] / 8 / 2**20 for k in ("up_bits", "down_bits"))
@@ -162,8 +162,10 @@ def ui(
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:
+    from fltune.report.summary import finite
+
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(finite(result), allow_nan=False))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,39 @@ import yaml
 from fltune.errors import ConfigError
 
 NAME_KEYS = ("name", "kind")
+KIND_SECTIONS = ("participation", "partition")
+"""Sections whose component is named by ``kind``; all others by ``name``."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader that reads 1e-3 as a number and refuses a key that is there twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping; a repeated key would hide what was written first."""
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                )
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(  # YAML 1.1 knows 1.0e-3 only, and would read 1e-3 as text
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def load_yaml(text: str) -> Any:
+    """Return the plain values of a YAML text.
+
+    >>> load_yaml("{loguniform: [1e-3, 1]}")
+    {'loguniform': [0.001, 1]}
+    """
+    return yaml.load(text, _Loader)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -23,7 +57,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        raw = yaml.safe_load(text)
+        raw = load_yaml(text)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", str(path)) from error
     except UnicodeDecodeError as error:
@@ -49,7 +83,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError(f"--set {text!r}: write KEY=VALUE, such as --set server.lr=0.5")
     try:
-        return key.strip(), yaml.safe_load(value)
+        return key.strip(), load_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {text!r}: the value is not valid YAML") from error
 
@@ -67,7 +101,7 @@ def assign(raw: dict[str, Any], key: str, value: Any) -> None:
     for depth, part in enumerate(parents):
         below = here.get(part)
         if isinstance(below, str):
-            below = {"name": below}
+            below = _written_out(part, below)
         elif below is None:
             below = {}
         if not isinstance(below, dict):
@@ -88,12 +122,16 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         old = result.get(key)
         if isinstance(old, str) and isinstance(value, dict):
-            old = {"name": old}
+            old = _written_out(key, old)
         if isinstance(old, dict) and isinstance(value, dict) and _same_component(old, value):
             result[key] = merge(old, value)
         else:
             result[key] = copy.deepcopy(value)
     return result
+
+
+def _written_out(section: str, name: str) -> dict[str, Any]:
+    return {"kind" if section in KIND_SECTIONS else "name": name}
 
 
 def _same_component(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

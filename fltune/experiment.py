@@ -37,6 +37,7 @@ from fltune.schema import (
     Real,
     Section,
     component_model,
+    located,
     problem,
     problems,
     section,
@@ -159,15 +160,15 @@ class Experiment(Section):
         try:
             self.participation.build().check(self.data.clients)
         except ValueError as error:
-            wrong.append(f"participation does not fit data.clients: {error}")
+            wrong.append(located("participation", f"{error} (data.clients)"))
         try:
             self.server.build().prepare(self.rounds)
         except ValueError as error:
-            wrong.append(f"server does not fit rounds: {error}")
+            wrong.append(located("server", f"{error} (rounds)"))
         if self.device == "cuda" and not torch.cuda.is_available():
-            wrong.append("device: found 'cuda'; this machine has no CUDA device, use cpu or auto")
+            wrong.append(located("device", "found 'cuda'; there is no CUDA device here, use auto"))
         if wrong:
-            raise problem("; ".join(wrong))
+            raise ValidationError.from_exception_data("Experiment", wrong)
         return self
 
     @classmethod

@@ -92,7 +92,8 @@ def seed_global(seed: int, device: torch.device) -> None:
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:

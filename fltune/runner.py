@@ -207,6 +207,8 @@ def run(
     Raises:
         ConfigError, DataError: what the config alone could not show.
     """
+    if resume and (checkpoint is None or not Path(checkpoint).is_file()):
+        raise ConfigError(f"resume: there is no checkpoint at {checkpoint}")
     built = build(experiment, on_row, checkpoint=checkpoint)
     started = time.perf_counter()
     with quiet():

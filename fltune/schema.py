@@ -149,6 +149,11 @@ def problem(text: str) -> PydanticCustomError:
     return PydanticCustomError("fltune", "{text}", {"text": text})
 
 
+def located(key: str, text: str) -> InitErrorDetails:
+    """Return one line of a ValidationError, for a section that says more than one thing."""
+    return InitErrorDetails(type=problem(text), loc=(key,), input=None)
+
+
 def problems(error: ValidationError, prefix: str = "") -> list[str]:
     """Return one sentence per error: ``server.beta: found 1.0; should be less than 1``."""
     lines = []

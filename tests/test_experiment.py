@@ -4,6 +4,7 @@ import textwrap
 import pytest
 import torch
 
+from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation.schedules import InverseSqrt
@@ -61,9 +62,9 @@ def test_short_names_stand_for_sections():
         ({"server": {"name": "multistage", "betas": [0.9]}}, "server: betas has 1 entries for 3"),
         (
             {"server": {"name": "multistage", "stage_ends": [1, 2, 50]}},
-            "server does not fit rounds: stage_ends ends at 50, but the run has 100 rounds",
+            "server: stage_ends ends at 50, but the run has 100 rounds",
         ),
-        ({"server": "torch.nn:ReLU"}, "server does not fit rounds: torch.nn:ReLU is no server op"),
+        ({"server": "torch.nn:ReLU"}, "server: torch.nn:ReLU is no server op"),
         ({"algorithm": "fedavrg"}, "algorithm.name: unknown algorithm 'fedavrg'"),
         (
             {"algorithm": {"name": "fedavg", "weighting": "sample"}},
@@ -87,7 +88,7 @@ def test_short_names_stand_for_sections():
         ({"loss": "crossentropy"}, "loss: unknown loss 'crossentropy'; known: cross_entropy"),
         (
             {"participation": {"kind": "uniform", "per_round": 51}},
-            "participation does not fit data.clients: per_round = 51 is more than the 50 clients",
+            "participation: per_round = 51 is more than the 50 clients",
         ),
         (
             {"participation": {"kind": "uniform", "per_round": 0}},
@@ -243,7 +244,20 @@ def test_with_values_sets_dotted_keys_and_validates():
     assert experiment.rounds == 100
     with pytest.raises(ConfigError, match=r"server\.beta: found 1"):
         experiment.with_values({"server.beta": 1})
-    with pytest.raises(ConfigError, match="participation does not fit"):
+    with pytest.raises(ConfigError, match="participation: per_round"):
         Experiment.parse(FULL).with_values({"data.clients": 3})
     with pytest.raises(ConfigError, match="rounds is 100, not a section"):
         experiment.with_values({"rounds.lr": 1})
+
+
+def test_a_bare_name_is_written_out_with_its_own_key():
+    raw = {"participation": "uniform", "server": "fedgm"}
+    dotted.assign(raw, "participation.per_round", 5)
+    dotted.assign(raw, "server.beta", 0.5)
+    assert raw == {
+        "participation": {"kind": "uniform", "per_round": 5},
+        "server": {"name": "fedgm", "beta": 0.5},
+    }
+    merged = dotted.merge({"participation": "uniform"}, {"participation": {"per_round": 3}})
+    assert merged == {"participation": {"kind": "uniform", "per_round": 3}}
+    assert Experiment.parse(raw).participation.per_round == 5

@@ -135,11 +135,7 @@ def test_a_short_run_is_not_called_collapsed():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_momentum_bears_a_server_rate_that_breaks_fedavg(seed):
-    """The papers' headline on digits: at eta = 5 FedAvg fails; FedGM trains.
-
-    Accuracy is the mean of the last five evaluations, as the papers report it: with five of 100
-    clients a round a single one swings by several points.
-    """
+    """Sun et al. (2024), remark 4.5, on digits: at eta = 5 FedAvg collapses; FedGM trains."""
 
     def at_five(**server):
         settings = {
@@ -167,7 +163,7 @@ def test_momentum_bears_a_server_rate_that_breaks_fedavg(seed):
     assert fedgm.stop_reason is StopReason.COMPLETED
     last = [row["val/accuracy"] for row in fedgm.history[-5:]]
     assert sum(last) / 5 > 0.9
-    assert last[-1] > 0.85
+    assert last[-1] > 0.9
     assert fedavg.metrics.get("val/accuracy", 0) < 0.5
 
 

@@ -42,6 +42,7 @@ class RoundInfo:
 
     Attributes:
         round: 0-based t.
+        rounds: T, all rounds of the run.
         num_clients: N, all clients.
         clients: int64 [C], the cohort S_t in ascending order.
         weights: [C], aggregation weights p_i that sum to 1 (empty in an empty round).
@@ -51,6 +52,7 @@ class RoundInfo:
     """
 
     round: int
+    rounds: int
     num_clients: int
     clients: Tensor
     weights: Tensor
@@ -106,12 +108,22 @@ class Algorithm(Checked):
 
     def aggregate(
         self, x: Tensor, server: State, message: State, info: RoundInfo
-    ) -> tuple[Tensor, State]:
-        """Return the pseudo-gradient D [d], a descent direction, and the new server state."""
+    ) -> tuple[Tensor | None, State]:
+        """Return the pseudo-gradient D [d], a descent direction, and the new server state.
+
+        None instead of D means that the server optimizer makes no step: D = 0 would still move its
+        momentum.
+        """
         return weighted_sum(info.weights, message["update"]), server
 
     def downlink(
-        self, x: Tensor, server: State, client: State, message: State, d: Tensor, info: RoundInfo
+        self,
+        x: Tensor,
+        server: State,
+        client: State,
+        message: State,
+        d: Tensor | None,
+        info: RoundInfo,
     ) -> State:
         """Return the clients' state after the server's step.
 
@@ -120,7 +132,7 @@ class Algorithm(Checked):
             server: the new server state.
             client: the clients' state as :meth:`uplink` left it.
             message: what the clients sent, as the server received it.
-            d: the pseudo-gradient.
+            d: the pseudo-gradient; None where the server made no step.
             info: the round.
         """
         return client

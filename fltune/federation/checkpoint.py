@@ -18,6 +18,8 @@ class RoundCheckpoint(L.Callback):
     Resume with ``trainer.fit(module, datamodule, ckpt_path=path, weights_only=True)``; on the CPU
     the resumed run equals the uninterrupted one bit for bit.
 
+    Stands after :class:`History` in the trainer's callbacks, so that the round's row is saved too.
+
     Args:
         path: the checkpoint file; its folder is made.
         every: rounds between two saves, >= 1; the last round is always saved.

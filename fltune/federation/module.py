@@ -131,7 +131,7 @@ class FederatedModule(L.LightningModule):
     @torch.no_grad()
     def on_train_batch_end(self, outputs: Any, batch: Cohort, batch_idx: int) -> None:
         """Let the clients do what follows the server's step; keep their state."""
-        if self._pending is None or self.pseudo_gradient is None:
+        if self._pending is None:
             return
         message, clients, info = self._pending
         clients = self.algorithm.downlink(
@@ -146,6 +146,7 @@ class FederatedModule(L.LightningModule):
         weights = raw.to(self.flat.parameters[0].dtype)
         return base.RoundInfo(
             round=cohort.round,
+            rounds=self.rounds,
             num_clients=self.num_clients,
             clients=cohort.clients,
             weights=weights / weights.sum(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fltune import dotted
@@ -75,7 +76,7 @@ def _space(path: Path) -> dict[str, Any]:
     return {
         "name": str(path),
         "summary": next((text for text in lines[1:] if text.strip()), ""),
-        "methods": list(raw.get("methods", {})),
+        "methods": [str(method) for method in raw.get("methods") or {}],
     }
 
 
@@ -87,13 +88,14 @@ def print_listing(kind: str, entries: list[dict[str, Any]], console: Console) ->
     if kind == "spaces":
         table.add_column("methods", overflow="fold")
         for entry in entries:
-            table.add_row(entry["name"], entry["summary"], ", ".join(entry["methods"]))
+            row = (entry["name"], entry["summary"], ", ".join(entry["methods"]))
+            table.add_row(*map(escape, row))
     else:
         table.add_column("parameters (symbol, range) = default", overflow="fold")
         for entry in entries:
             lines = [_parameter_line(p) for p in entry["parameters"]]
             what = "\n".join(filter(None, [entry["summary"], entry.get("paper")]))
-            table.add_row(entry["name"], what, "\n".join(lines))
+            table.add_row(*map(escape, (entry["name"], what, "\n".join(lines))))
     console.print(table)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from fltune.report.table import values_text
@@ -82,7 +83,8 @@ class LiveDisplay:
         if self.phase == "searching" and record.status == "complete" and self._better(record):
             progress.best = record
         if not self.console.is_terminal:
-            self.console.print(self._line(record, progress), highlight=False, soft_wrap=True)
+            line = self._line(record, progress)
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _better(self, record: TrialRecord) -> bool:
         best = self.methods[record.method].best
@@ -104,9 +106,9 @@ class LiveDisplay:
             table.add_column(column, justify="left" if "m" in column[:2] else "right")
         for name, p in self.methods.items():
             score = "-" if p.best is None or p.best.score is None else f"{p.best.score:.4f}"
-            values = values_text(p.best.values) if p.best else ""
+            values = escape(values_text(p.best.values)) if p.best else ""
             table.add_row(
-                name, f"{p.done}/{p.total}", str(p.running), str(p.diverged), score, values
+                escape(name), f"{p.done}/{p.total}", str(p.running), str(p.diverged), score, values
             )
         return table
 
@@ -116,4 +118,4 @@ class LiveDisplay:
             return "no trial has ended yet"
         waiting = sum(p.total - p.done for p in self.methods.values())
         left = waiting * sum(seconds) / len(seconds) / self.concurrent
-        return f"about {time.strftime('%H:%M:%S', time.gmtime(left))} left"
+        return f"about {timedelta(seconds=round(left))} left"

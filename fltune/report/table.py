@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fltune.report.summary import Interval, MethodSummary, Summary
@@ -38,7 +39,7 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
     named = next((m for m in summary.methods.values() if m.test is not None), None)
     headline = "test accuracy" if named and "test/accuracy" in named.metrics else "test loss"
     table = Table(
-        title=f"{summary.name}: tuned methods, best first",
+        title=escape(f"{summary.name}: tuned methods, best first"),
         title_justify="left",
         caption=(
             f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds. {_budget(summary)}"
@@ -56,11 +57,12 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         row = [name, best, _score(m), interval_text(m.test), str(m.trials), str(m.diverged)]
         if len(table.columns) > len(row):
             row.append(str(m.pruned))
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
     for warning in warnings_of(summary):
-        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
-    console.print(f"Every trial is in MLflow, experiment {summary.experiment!r}: {hint}")
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
+    where = escape(f"experiment {summary.experiment!r}: {hint}")
+    console.print(f"Every trial is in MLflow, {where}", soft_wrap=True)
 
 
 def _budget(summary: Summary) -> str:

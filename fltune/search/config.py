@@ -50,6 +50,14 @@ class Method:
         """Return the validated config of one trial."""
         return Experiment.parse(self.raw_with(values))
 
+    def problems(self, values: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with the config of one trial."""
+        try:
+            self.experiment(values)
+        except ConfigError as error:
+            return error.problems
+        return []
+
     def first_values(self) -> dict[str, Any]:
         """Return one point of the space: the first value of every dimension."""
         return {name: d.values[0] for name, d in self.space.dimensions.items()}
@@ -65,15 +73,14 @@ class Method:
 
     def extendable_edges(self, values: Mapping[str, Any]) -> dict[str, str]:
         """Return the borders the winner sits on, beyond which there are allowed values."""
-        found = {}
-        for name, edge in self.space.edges(values).items():
-            outside = {**values, name: self.space.dimensions[name].beyond(edge)}
-            try:
-                self.experiment(outside)
-            except ConfigError:
-                continue  # the parameter's own bound: nothing lies beyond
-            found[name] = edge
-        return found
+        return {
+            name: edge
+            for name, edge in self.space.edges(values).items()
+            if any(
+                not self.problems({**values, name: outside})
+                for outside in self.space.dimensions[name].beyond(edge)
+            )
+        }
 
 
 class SearchConfig:
@@ -244,7 +251,9 @@ def _method_entries(
     for name in wanted:
         if name not in raw:
             near = nearest(name, map(str, raw))
-            found.append(f"methods: unknown method {name!r}{near}; known: {', '.join(raw)}")
+            found.append(
+                f"methods: unknown method {name!r}{near}; known: {', '.join(map(str, raw))}"
+            )
     entries: dict[str, Mapping[str, Any]] = {}
     for name, entry in raw.items():
         if wanted and name not in wanted:
@@ -299,17 +308,14 @@ def _space_problems(method: Method, where: str) -> list[str]:
     found = []
     start = method.first_values()
     for key, dimension in method.space.dimensions.items():
-        wrong = {
-            str(value): _experiment_problems(method.raw_with({key: value}))
-            for value in dimension.values
-        }
+        wrong = {str(value): method.problems({key: value}) for value in dimension.values}
         texts = [p for problems_of_value in wrong.values() for p in problems_of_value]
         for text in dict.fromkeys(texts):
             which = [value for value, own in wrong.items() if text in own]
             shown = "" if len(which) == len(wrong) else " = " + ", ".join(which)
             found.append(f"{where}.{key}{shown}: {text.removeprefix(f'{key}: ')}")
     if not found:
-        found += [f"{where}: {p}" for p in _experiment_problems(method.raw_with(start))]
+        found += [f"{where}: {p}" for p in method.problems(start)]
     return found
 
 

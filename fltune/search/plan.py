@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from fltune.federation.history import Row
 from fltune.runner import build, quiet, use_threads
 from fltune.search.config import Method, SearchConfig
 
@@ -98,11 +100,13 @@ def plan(config: SearchConfig) -> Bill:
 def _bill(method: Method, config: SearchConfig) -> MethodBill:
     search = config.settings.search
     experiment = method.experiment(method.first_values())
-    probe = experiment.with_values({"rounds": min(PROBE_ROUNDS, experiment.rounds)})
     times: list[float] = []
-    built = build(
-        probe.with_values({"eval_every": 1}), on_row=lambda row: times.append(time.perf_counter())
-    )
+
+    def on_row(row: Row) -> None:
+        times.append(time.perf_counter())
+        built.trainer.should_stop = built.trainer.should_stop or len(times) == PROBE_ROUNDS
+
+    built = build(experiment.with_values({"eval_every": 1}), on_row)
     with quiet():
         built.trainer.fit(built.module, built.datamodule)
     made = len(times)
@@ -121,14 +125,14 @@ def _bill(method: Method, config: SearchConfig) -> MethodBill:
 def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
     """Print the bill."""
     seeds = config.settings.search.confirm_seeds
-    table = Table(title=f"{Path(config.source).name}: the bill", title_justify="left")
+    table = Table(title=escape(f"{Path(config.source).name}: the bill"), title_justify="left")
     table.add_column("method", style="bold")
     for column in ("trials", "rounds", "client samples", "core minutes"):
         table.add_column(column, justify="right")
     for name, b in bill.methods.items():
         exact = " (exact grid)" if b.exact else ""
         row = [f"{b.trials}{exact}", f"{b.rounds:,}", f"{b.client_samples:,}"]
-        table.add_row(name, *row, f"{b.seconds / 60:.1f}")
+        table.add_row(escape(name), *row, f"{b.seconds / 60:.1f}")
     console.print(table)
     console.print(
         f"{bill.concurrent} trials at a time, {seeds} confirmation seeds included: about "

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 
 from fltune.errors import ConfigError
 from fltune.report.live import LiveDisplay
@@ -80,6 +81,8 @@ class Session:
         self.config = config
         self.console = console
         self.name = chosen or f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if self.name != Path(self.name).name:  # it becomes a folder
+            raise ConfigError(f"name: found {self.name!r}; must be a plain name, without slashes")
         root = Path(config.settings.tracking.root).resolve()
         self.uri = resolve_uri(config.settings.tracking.uri, root)
         local = sqlite_path(self.uri)
@@ -125,6 +128,7 @@ class Session:
             f"{self.name}: {len(totals)} methods, {sum(totals.values())} trials, "
             f"{concurrent} at a time, then {search.confirm_seeds} fresh seeds per winner",
             highlight=False,
+            markup=False,
         )
         trials: dict[str, list[TrialRecord]] = {}
         ray_folder = self.folder / "ray"
@@ -259,7 +263,8 @@ class Recorder:
         except TrackingError as error:
             self.alive = False
             self.console.print(
-                f"[red]the tracking store failed:[/red] {error}\n"
-                f"The search goes on; every result is in {self.file.path}.",
+                f"[red]the tracking store failed:[/red] {escape(str(error))}\n"
+                f"The search goes on; every result is in {escape(str(self.file.path))}.",
                 highlight=False,
+                soft_wrap=True,
             )

@@ -7,6 +7,7 @@ the state it deserves: COMPLETE, PRUNED (stopped early, or diverged) or FAIL.
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Iterable
 from pathlib import Path
@@ -118,10 +119,11 @@ class OptunaSearcher(Searcher):
             self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
             return
         objective, round = float(result["objective"]), int(result["round"])
-        if result.get("diverged"):
+        diverged = result.get("diverged") or not math.isfinite(objective)
+        if diverged:
             trial.set_user_attr("diverged", True)
             objective = self.worst
-        if result.get("diverged") or not result.get("finished"):
+        if diverged or not result.get("finished"):
             trial.report(objective, step=round)
             self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         else:

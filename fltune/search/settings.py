@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from fltune.errors import nearest
 from fltune.experiment import Count, Seed
-from fltune.schema import Real, Section, problem
+from fltune.schema import Integer, Real, Section, problem
 
 METRICS = ("val/accuracy", "val/loss", "train/loss")
 
@@ -28,7 +28,7 @@ class SearchSettings(Section):
     scheduler: Literal["none", "asha"] = Field("none", description="early stopping of trials")
     grace: Count = Field(10, description="rounds before asha may stop a trial")
     reduction: Annotated[Real, Field(gt=1)] = Field(3.0, description="asha keeps 1/reduction")
-    confirm_seeds: Annotated[int, Field(ge=0)] = Field(
+    confirm_seeds: Annotated[Integer, Field(ge=0)] = Field(
         3, description="fresh seeds on which each winner is run again, on the test split"
     )
     seed: Seed = Field(0, description="seed of the proposals")

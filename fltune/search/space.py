@@ -22,6 +22,8 @@ FINITE = ("grid", "choice")
 RANGES = ("uniform", "loguniform", "int", "logint")
 EDGE_SHARE = 0.02
 """A winner this close to a range's end, as a share of its (logarithmic) length, is on the edge."""
+NEAR = 1e-3
+"""How far outside an edge the next number is looked for, as a share of the range."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,16 @@ class Dimension:
         place = (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0)
         return "lowest" if place <= EDGE_SHARE else "highest" if place >= 1 - EDGE_SHARE else None
 
-    def beyond(self, edge: str) -> float:
-        """Return a value one step outside an edge: the natural extension of the range."""
-        ranked = sorted(self.values)
-        outer, inner = (ranked[0], ranked[1]) if edge == "lowest" else (ranked[-1], ranked[-2])
-        if self.finite:
-            return outer + (outer - inner)
-        if self.kind in ("loguniform", "logint"):
-            return outer / 2 if edge == "lowest" else outer * 2
-        return outer + (outer - inner) / 2
+    def beyond(self, edge: str) -> tuple[float, int]:
+        """Return what lies just outside an edge: the next number, and the next whole one.
+
+        If the parameter allows neither, nothing lies beyond: a rate ends above 0, a count at 1.
+        """
+        low, high = min(self.values), max(self.values)
+        if edge == "lowest":
+            step = min(high - low, abs(low) or math.inf)
+            return low - NEAR * step, math.ceil(low) - 1
+        return high + NEAR * (high - low), math.floor(high) + 1
 
     def __contains__(self, value: Any) -> bool:
         if self.finite:

@@ -47,6 +47,11 @@ def worst_score(metric: str, maximize: bool, max_loss: float) -> float:
     return 0.0 if maximize else 1.0
 
 
+def healthy(row: Row, max_loss: float) -> bool:
+    """Whether a run goes on after a row, as far as the row shows."""
+    return row.get("train/loss", 0.0) <= max_loss and all(map(math.isfinite, row.values()))
+
+
 def train(config: Mapping[str, Any]) -> None:
     """Run one trial inside a Ray worker.
 
@@ -72,7 +77,9 @@ def train(config: Mapping[str, Any]) -> None:
         nonlocal sent
         score = objective.add(row)
         waiting.append(row)
-        if config["every_row"] or time.monotonic() - sent > FLUSH_SECONDS:
+        # The last row goes with the final report: a scheduler would stop what has just ended.
+        last = row["round"] == experiment.rounds or not healthy(row, experiment.max_loss)
+        if not last and (config["every_row"] or time.monotonic() - sent > FLUSH_SECONDS):
             tune.report({"round": row["round"], "objective": score, "rows": list(waiting)})
             waiting.clear()
             sent = time.monotonic()

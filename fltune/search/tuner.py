@@ -34,6 +34,7 @@ def ray_session(settings: Settings) -> Iterator[int]:
     environment = {
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_GLOBAL_CHECKPOINT_S": "30",
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # its own ends one method, and the search would go on
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",

@@ -89,6 +89,8 @@ class MultistageFedGM(QuasiHyperbolic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.lrs == []:
+            raise ValueError("lrs is empty: a run needs at least one stage")
         self.etas = self.lrs or [self.lr * self.drop**s for s in range(self.stages)]
         count = len(self.etas)
         if any(b > a for a, b in pairwise(self.etas)):

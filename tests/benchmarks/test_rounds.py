@@ -48,7 +48,7 @@ def test_product_and_plain_loop_train_the_same_model(rounds, small, strategy):
     data = small.data()
     plain, product = rounds.PlainLoop(small, data), rounds.Product(small, data, strategy)
     assert len(plain.time_rounds(2)) == len(product.time_rounds(2)) == 2
-    assert plain.samples == product.samples > 0
+    assert plain.samples == product.module.client_samples > 0
     start = small.initial_network()
     for expected, got, initial in zip(
         plain.network.parameters(), product.network.parameters(), start.parameters(), strict=True

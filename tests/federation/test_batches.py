@@ -58,7 +58,7 @@ def test_steps_mode_makes_exactly_k_steps(sizes, steps, batch_size):
         assert batches(made, i) == batches(epochs, i)[:steps]
 
 
-@quick
+@settings(quick, max_examples=300)
 @given(sizes_, batch_sizes, st.integers(0, 99), st.integers(0, 99), st.data())
 def test_batches_of_a_client_depend_on_seed_round_and_client_alone(
     sizes, batch_size, seed, round, data
@@ -71,6 +71,13 @@ def test_batches_of_a_client_depend_on_seed_round_and_client_alone(
     for place, i in enumerate(some):
         assert batches(cohort, place) == batches(everyone, i)
         assert batches(backwards, len(some) - 1 - place) == batches(everyone, i)
+
+
+def test_a_client_of_one_batch_keeps_its_order_in_every_cohort():
+    """Shuffling it only where a larger client is near would pair samples with other masks."""
+    for round in range(8):
+        assert batches(plan([3, 9], 1, batch_size=4, round=round), 0) == [[0, 1, 2]]
+        assert batches(plan([3], 1, batch_size=4, round=round), 0) == [[0, 1, 2]]
 
 
 def test_passes_rounds_clients_and_seeds_are_shuffled_apart():
