@@ -6,26 +6,23 @@ from typing import Any
 
 from ray.tune import Callback
 
-from fltune.search.record import TrialRecord
-from fltune.search.tuner import Listener
+from fltune.search.record import Listener, TrialRecord
 
 
 class Collector(Callback):
     """Collects what the workers report.
 
     Args:
-        method: the method whose trials these are; None if each config says so itself.
         listen: told of every start, progress and end.
     """
 
-    def __init__(self, method: str | None, listen: Listener) -> None:
-        self.method = method
+    def __init__(self, listen: Listener) -> None:
         self.listen = listen
         self._records: dict[str, TrialRecord] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Ray pickles callbacks into its own state; ours is in the records file."""
-        return {"method": self.method, "listen": _ignore, "_records": {}}
+        return {"listen": _ignore, "_records": {}}
 
     def records(self) -> list[TrialRecord]:
         """Return the records in the order the trials started."""
@@ -35,14 +32,9 @@ class Collector(Callback):
         """Open a record."""
         if trial.trial_id in self._records:
             return
-        config = trial.config
-        values = dict(config["values"])
-        record = TrialRecord(
-            method=self.method or config["method"],
-            number=config.get("number", len(self._records)),
-            values=config.get("winner", values),
-            seed=values.get("seed", config["base"].get("seed", 0)),
-        )
+        job = trial.config
+        seed = job["values"].get("seed", job["base"].get("seed", 0))
+        record = TrialRecord(job["method"], job["kind"], job["number"], job["searched"], int(seed))
         self._records[trial.trial_id] = record
         self.listen("start", record)
 

@@ -19,8 +19,8 @@ from fltune.search.config import Method, SearchConfig
 
 PROBE_ROUNDS = 5
 """Rounds that are run to time a method; the first is a warm-up."""
-START_SECONDS = 8.0
-"""Ray's own start, and that of its first workers, as measured on two cores."""
+START_SECONDS = 15.0
+"""Ray's own start and that of its workers, as measured on two cores."""
 BYTES_PER_VALUE = 120
 """What one metric value costs in the tracking store, with its indexes."""
 
@@ -82,7 +82,6 @@ def plan(config: SearchConfig) -> Bill:
     use_threads(settings.resources.cpus)
     bills = {name: _bill(method, config) for name, method in config.methods.items()}
     work = sum(b.seconds for b in bills.values())
-    starts = START_SECONDS * (len(bills) + (settings.search.confirm_seeds > 0))
     evaluations = sum(
         b.rounds / m.experiment(m.first_values()).eval_every
         for b, m in zip(bills.values(), config.methods.values(), strict=True)
@@ -91,7 +90,7 @@ def plan(config: SearchConfig) -> Bill:
     return Bill(
         methods=bills,
         concurrent=concurrent,
-        wall_seconds=work / concurrent + starts,
+        wall_seconds=work / concurrent + START_SECONDS,
         disk_bytes=int(evaluations * 6 * BYTES_PER_VALUE),
         memory_bytes=peak * (1 if sys.platform == "darwin" else 1024),
     )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+TRIAL, CONFIRMATION = "trial", "confirmation"
+"""The two kinds of run: one selects on validation data, the other reports on test data."""
 
 
 @dataclass
@@ -14,6 +18,7 @@ class TrialRecord:
 
     Attributes:
         method: the method's name.
+        kind: trial or confirmation.
         number: position among the method's trials; for a confirmation, among its seeds.
         values: searched values, by dotted name.
         seed: the run's seed.
@@ -30,6 +35,7 @@ class TrialRecord:
     """
 
     method: str
+    kind: str
     number: int
     values: dict[str, Any]
     seed: int
@@ -65,6 +71,10 @@ class TrialRecord:
         self.client_samples = int(last.get("client_samples", 0))
 
 
+Listener = Callable[[str, TrialRecord], None]
+"""Called with an event (start, progress, end) and the record it is about."""
+
+
 class RecordFile:
     """An append-only file of records, one JSON object a line: nothing finished is ever lost."""
 
@@ -72,8 +82,8 @@ class RecordFile:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
 
-    def append(self, kind: str, record: TrialRecord) -> None:
-        """Write one record; ``kind`` is trial or confirmation."""
-        line = json.dumps({"kind": kind, **asdict(record)})
+    def append(self, record: TrialRecord) -> None:
+        """Write one record."""
+        line = json.dumps(asdict(record))
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

@@ -12,15 +12,15 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
-from fltune.errors import ConfigError
+from fltune.errors import ConfigError, FltuneError
 from fltune.report.live import LiveDisplay
 from fltune.report.summary import MethodSummary, Summary, mean_curve, summarise
 from fltune.report.table import markdown, print_summary
 from fltune.search.config import Method, SearchConfig
-from fltune.search.confirm import confirm, winner
-from fltune.search.record import RecordFile, TrialRecord
+from fltune.search.confirm import winner
+from fltune.search.record import CONFIRMATION, TRIAL, RecordFile, TrialRecord
 from fltune.search.settings import Tracking
-from fltune.search.tuner import concurrency, ray_session, resources_here, tune_method
+from fltune.search.tuner import concurrency, ray_session, resources_here, run_campaign
 from fltune.tracking import (
     MethodBranch,
     SearchTree,
@@ -130,30 +130,29 @@ class Session:
             highlight=False,
             markup=False,
         )
-        trials: dict[str, list[TrialRecord]] = {}
-        ray_folder = self.folder / "ray"
-        with LiveDisplay(totals, search.maximize, concurrent, self.console) as live:
+        seeds = search.confirm_seeds
+        with LiveDisplay(totals, seeds, search.maximize, concurrent, self.console) as live:
 
             def listen(event: str, trial: TrialRecord) -> None:
                 live(event, trial)
                 if event == "end":
-                    record.ended(trial, confirmation=live.phase != "searching")
+                    record.ended(trial)
 
-            for name, method in config.methods.items():
+            for method in config.methods.values():
                 record.open(method)
-                place = ray_folder / name
-                trials[name] = tune_method(method, config.settings, concurrent, place, listen)
-            found = {n: winner(r, search.maximize) for n, r in trials.items()}
-            winners = {n: best for n, best in found.items() if best is not None}
-            live.confirming(dict.fromkeys(winners, search.confirm_seeds))
-            confirmed = confirm(config, winners, concurrent, ray_folder / "confirm", listen)
+            records = run_campaign(config, concurrent, self.folder / "ray", listen)
+        if records and all(r.status == "failed" for r in records):
+            raise FltuneError(f"every trial failed; the first one said: {records[0].message}")
         summary = Summary(
             self.name, redact(self.uri), self.experiment, search.metric, search.maximize
         )
         for name, method in config.methods.items():
-            again = confirmed.get(name, [])
-            summary.methods[name] = summarise(method, trials[name], found[name], again)
-            record.method_done(name, summary.methods[name], again)
+            own = [r for r in records if r.method == name]
+            trials = [r for r in own if r.kind == TRIAL]
+            confirmed = sorted((r for r in own if r.kind == CONFIRMATION), key=lambda r: r.number)
+            best = winner(trials, search.maximize)
+            summary.methods[name] = summarise(method, trials, best, confirmed)
+            record.method_done(name, summary.methods[name], confirmed)
         return summary
 
 
@@ -208,9 +207,10 @@ class Recorder:
             lambda: self._branches.update({method.name: self.tree.method(method.name, params)})
         )
 
-    def ended(self, trial: TrialRecord, confirmation: bool) -> None:
+    def ended(self, trial: TrialRecord) -> None:
         """Keep one ended trial or confirmation run."""
-        self.file.append("confirmation" if confirmation else "trial", trial)
+        self.file.append(trial)
+        confirmation = trial.kind == CONFIRMATION
         values = {**trial.values, "seed": trial.seed} if confirmation else trial.values
         own = yaml.safe_dump(self._methods[trial.method].raw_with(values), sort_keys=False)
         totals = {f"comm/{name}": bits for name, bits in trial.comm.items()}

@@ -1,4 +1,4 @@
-"""Ray Tune around our searchers: one Tuner per method, workers reused between trials."""
+"""Ray Tune around our searchers: one Tuner for a search, its workers reused between trials."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fltune.errors import ConfigError, FltuneError
-from fltune.randomness import derive_seed
-from fltune.search.config import Method
-from fltune.search.record import TrialRecord
+from fltune.errors import ConfigError
+from fltune.search.config import SearchConfig
+from fltune.search.record import Listener, TrialRecord
 from fltune.search.settings import Settings
-from fltune.search.trainable import train, worst_score
+from fltune.search.trainable import train
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Workers read data from files and send small reports: /dev/shm need not hold more."""
-
-Listener = Callable[[str, TrialRecord], None]
-"""Called with an event (start, progress, end) and the record it is about."""
 
 
 @contextlib.contextmanager
@@ -97,85 +93,34 @@ def concurrency(settings: Settings, available: dict[str, float]) -> int:
     return min(fits, settings.search.concurrent or fits)
 
 
-def tune_method(
-    method: Method, settings: Settings, concurrent: int, state: Path, listen: Listener
+def run_campaign(
+    config: SearchConfig, concurrent: int, state: Path, listen: Listener
 ) -> list[TrialRecord]:
-    """Run the trials of one method and return their records in the order they started."""
-    from fltune.search.searcher import ListSearcher, OptunaSearcher
+    """Run all trials and confirmations of a search; return their records as they started.
 
-    search = settings.search
-    budget = method.trials(search)
-    searcher: ListSearcher | OptunaSearcher
-    if method.exact(search):
-        searcher = ListSearcher({"values": cell} for cell in method.space.grid())
-    else:
-        max_loss = method.experiment(method.first_values()).max_loss
-        searcher = OptunaSearcher(
-            method.space,
-            search.sampler,
-            budget,
-            seed=derive_seed(search.seed, method.name) % 2**32,
-            maximize=search.maximize,
-            worst=worst_score(search.metric, search.maximize, max_loss),
-        )
-    shared = {**_shared_config(settings), "base": method.raw, "test": False}
-    return _fit(searcher, shared, budget, settings, concurrent, state, listen, method.name)
-
-
-def run_jobs(
-    jobs: Sequence[dict[str, Any]],
-    settings: Settings,
-    concurrent: int,
-    state: Path,
-    listen: Listener,
-) -> list[TrialRecord]:
-    """Run given configs once each (``base``, ``values``, ``test``, ``method``), in any order."""
-    from fltune.search.searcher import ListSearcher
-
-    plain = settings.model_copy(
-        update={"search": settings.search.model_copy(update={"scheduler": "none"})}
-    )
-    shared = {**_shared_config(plain), "base": {}}
-    searcher = ListSearcher(jobs)
-    return _fit(searcher, shared, len(jobs), plain, concurrent, state, listen, None)
-
-
-def _shared_config(settings: Settings) -> dict[str, Any]:
-    search = settings.search
-    return {
-        "values": {},
-        "cpus": settings.resources.cpus,
-        "every_row": search.scheduler != "none",
-        "score": {
-            "metric": search.metric,
-            "maximize": search.maximize,
-            "average_last": search.average_last,
-        },
-    }
-
-
-def _fit(
-    searcher: Any,
-    shared: dict[str, Any],
-    budget: int,
-    settings: Settings,
-    concurrent: int,
-    state: Path,
-    listen: Listener,
-    method: str | None,
-) -> list[TrialRecord]:
+    Args:
+        config: the search.
+        concurrent: trials at once.
+        state: Ray's folder for this search.
+        listen: told of every start, progress and end.
+    """
     from ray import tune
+    from ray.tune.schedulers import FIFOScheduler
 
+    from fltune.search.campaign import Campaign
     from fltune.search.collector import Collector
+    from fltune.search.scheduler import PerMethodASHA
 
-    collector = Collector(method, listen)
+    settings, search = config.settings, config.settings.search
+    collector = Collector(listen)
     resources = {"cpu": settings.resources.cpus, "gpu": settings.resources.gpus}
+    budget = sum(m.trials(search) + search.confirm_seeds for m in config.methods.values())
     tuner = tune.Tuner(
         tune.with_resources(train, resources),
-        param_space=shared,
+        param_space=_shared(settings),
         tune_config=tune.TuneConfig(
-            search_alg=searcher,
-            scheduler=_scheduler(settings, shared["base"].get("rounds", 100)),
+            search_alg=Campaign(config),
+            scheduler=FIFOScheduler() if search.scheduler == "none" else PerMethodASHA(config),
             num_samples=budget,
             max_concurrent_trials=concurrent,
             reuse_actors=True,
@@ -193,23 +138,18 @@ def _fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tuner.fit()
-    records = collector.records()
-    if records and all(r.status == "failed" for r in records):
-        raise FltuneError(f"every trial failed; the first one said: {records[0].message}")
-    return records
+    return collector.records()
 
 
-def _scheduler(settings: Settings, rounds: int) -> Any:
-    from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
-
+def _shared(settings: Settings) -> dict[str, Any]:
+    """What every worker is told besides its job."""
     search = settings.search
-    if search.scheduler == "none":
-        return FIFOScheduler()
-    return ASHAScheduler(
-        time_attr="round",
-        metric="objective",
-        mode="max" if search.maximize else "min",
-        max_t=rounds,
-        grace_period=min(search.grace, rounds),
-        reduction_factor=search.reduction,
-    )
+    return {
+        "cpus": settings.resources.cpus,
+        "every_row": search.scheduler != "none",
+        "score": {
+            "metric": search.metric,
+            "maximize": search.maximize,
+            "average_last": search.average_last,
+        },
+    }

@@ -107,10 +107,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     file.write_text(yaml.safe_dump(DIGITS, sort_keys=False))
     out = io.StringIO()
     with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
-        main(
-            ["search", str(file), "--json", "--name", "first", "--set", f"tracking.root={root}"]
-            + ["--set", "search.concurrent=2"]
-        )
+        main(["search", str(file), "--json", "--name", "first", "--set", f"tracking.root={root}"])
     assert ended.value.code == 0, out.getvalue()
     lines = (root / "searches" / "first" / "trials.jsonl").read_text().splitlines()
     last = json.loads(out.getvalue().splitlines()[-1])

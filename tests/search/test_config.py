@@ -1,0 +1,429 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fltune import dotted
+from fltune.errors import ConfigError
+from fltune.search.config import SearchConfig, load
+
+REPOSITORY = Path(__file__).parents[2]
+SPACES = sorted((REPOSITORY / "search_spaces").rglob("*.yaml"))
+
+GOOD = """
+experiment:
+  data: {name: digits, clients: 20}
+  participation: {kind: uniform, per_round: 5}
+  server: {name: fedgm, beta: 0.8, nu: 0.5}
+  client: {lr: 0.1, steps: 2}
+  rounds: 10
+methods:
+  FedAvg:
+    server: {name: fedavg}
+    space: {server.lr: {grid: [0.5, 1, 2]}}
+  FedGM:
+    space: {server.lr: {loguniform: [1e-1, 5]}, server.beta: {choice: [0.7, 0.9]}}
+search: {trials: 4}
+"""
+
+
+def good():
+    return yaml.safe_load(GOOD.replace("1e-1", "0.1"))
+
+
+def changed(key, value):
+    """The good file with one dotted key set; the keys of a space have dots of their own."""
+    raw = good()
+    here = raw
+    *parents, last = key.split("/")
+    for part in parents:
+        here = here[part]
+    here[last] = value
+    return raw
+
+
+def problems_of(raw, **options):
+    with pytest.raises(ConfigError) as caught:
+        SearchConfig.parse(raw, "my.yaml", **options)
+    assert str(caught.value).startswith("my.yaml: ")
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("experimnet", {}, "experimnet: unknown section; did you mean 'experiment'?; known: "),
+        ("search/trails", 4, "search.trails: unknown key; did you mean 'trials'?; known: sampler"),
+        ("search/trials", "many", "search.trials: found 'many'; should be a valid integer"),
+        ("search/trials", 0, "search.trials: found 0; should be greater than or equal to 1"),
+        ("search/trials", True, "search.trials: found True; should be a number"),
+        ("search/confirm_seeds", True, "search.confirm_seeds: found True; should be a number"),
+        ("search/confirm_seeds", -1, "search.confirm_seeds: found -1; should be greater than or"),
+        ("search/sampler", "cmaes", "search.sampler: found 'cmaes'; should be 'tpe', 'random' or"),
+        ("search/reduction", 1, "search.reduction: found 1; should be greater than 1"),
+        (
+            "search/metric",
+            "test/accuracy",
+            "search.metric: found 'test/accuracy'; select on validation, such as val/accuracy",
+        ),
+        (
+            "search/metric",
+            "val/acuracy",
+            "search.metric: found 'val/acuracy'; must be one of val/accuracy, val/loss, "
+            "train/loss; did you mean 'val/accuracy'?",
+        ),
+        ("search", [1, 2], "search: found [1, 2]; should be a valid dictionary"),
+        ("tracking", {"url": "x"}, "tracking.url: unknown key; did you mean 'uri'?"),
+        ("resources", {"gpus": -1}, "resources.gpus: found -1; should be greater than or equal"),
+        ("name", 3, "name: found 3; should be a valid string"),
+        ("experiment", ["a"], "experiment: found ['a']; a mapping belongs there"),
+        ("methods", {}, "methods: name at least one method to tune"),
+        ("methods", ["FedAvg"], "methods: name at least one method to tune"),
+        ("methods/FedGM", ["a"], "methods.FedGM: found ['a']; a mapping belongs there"),
+        ("methods/FedGM", None, "methods.FedGM: found None; a mapping belongs there"),
+        ("methods/FedGM", {}, "methods.FedGM.space: found {}; name at least one parameter"),
+        ("methods/FedGM/space", {}, "methods.FedGM.space: found {}; name at least one parameter"),
+        ("methods/FedGM/space", [1], "methods.FedGM.space: found [1]; name at least one"),
+        (
+            "methods/FedGM/space/server.lr",
+            {"grid": []},
+            "methods.FedGM.space.server.lr: grid is empty; give at least one value",
+        ),
+        (
+            "methods/FedGM/space/server.lr",
+            [0.5, 1],
+            "methods.FedGM.space.server.lr: found [0.5, 1]; write one of grid, choice",
+        ),
+        (
+            "methods/FedGM/space/server.beta",
+            {"grid": [0.5, 1.0]},
+            "methods.FedGM.space.server.beta = 1.0: found 1.0; should be less than 1",
+        ),
+        (
+            "methods/FedGM/space/server.beta",
+            {"uniform": [0.5, 1.0]},
+            "methods.FedGM.space.server.beta = 1.0: found 1.0; should be less than 1",
+        ),
+        (
+            "methods/FedGM/space/server.beat",
+            {"grid": [0.5]},
+            "methods.FedGM.space.server.beat: unknown key; did you mean 'beta'?",
+        ),
+        (
+            "methods/FedGM/space/client.steps",
+            {"choice": [1, 0]},
+            "methods.FedGM.space.client.steps = 0: found 0; should be greater than or equal to 1",
+        ),
+        (
+            "methods/FedGM/space/participation.per_round",
+            {"grid": [5, 21]},
+            "methods.FedGM.space.participation.per_round = 21: participation: per_round = 21 is "
+            "more than the 20 clients there are (data.clients)",
+        ),
+        (
+            "methods/FedGM/space/rounds.many",
+            {"grid": [5]},
+            "methods.FedGM.space.rounds.many: rounds is 10, not a section with keys of its own",
+        ),
+        ("methods/FedAvg/server/beta", 0.5, "methods.FedAvg.server.beta: unknown key"),
+        ("methods/FedAvg/server/lr", 0, "methods.FedAvg.server.lr: found 0; should be greater"),
+        ("methods/FedAvg/sever", "x", "methods.FedAvg.sever: unknown key; did you mean 'server'?"),
+        ("experiment/server/beta", 1, "experiment.server.beta: found 1; should be less than 1"),
+        ("experiment/client/lr", 0, "experiment.client.lr: found 0; should be greater than 0"),
+        ("experiment/client/lr", -0.1, "experiment.client.lr: found -0.1; should be greater"),
+        ("experiment/client/lr", "fast", "experiment.client.lr: found 'fast'; should be a valid"),
+        (
+            "experiment/data/partition",
+            {"kind": "dirichlet", "alpha": 0},
+            "experiment.data.partition.alpha: found 0; should be greater than 0",
+        ),
+        ("experiment/data/name", "digitz", "experiment.data.name: unknown data set 'digitz'"),
+        (
+            "experiment/participation/per_round",
+            21,
+            "experiment.participation: per_round = 21 is more than the 20 clients there are",
+        ),
+        ("experiment/rounds", 2.5, "experiment.rounds: found 2.5; should be a valid integer"),
+        ("experiment/1", 2, "experiment.1: unknown key"),
+    ],
+)
+def test_one_mistake_is_one_sentence_with_its_key(key, value, message):
+    (problem,) = problems_of(changed(key, value))
+    assert problem.startswith(message)
+
+
+def test_a_wrong_base_is_named_once_not_per_method():
+    raw = changed("experiment/client/lr", 0)
+    raw["methods"]["FedGM"]["client"] = {"lr": -1}
+    assert problems_of(raw) == [
+        "experiment.client.lr: found 0; should be greater than 0",
+        "methods.FedGM.client.lr: found -1; should be greater than 0",
+    ]
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
+    raw = changed("search/metric", "test/loss")
+    raw["resuorces"] = {}
+    raw["methods"]["FedAvg"]["space"]["server.lr"] = {"grid": [0.5, 0.0, -1.0]}
+    raw["methods"]["FedGM"]["server"] = {"nu": 2}
+    raw["methods"]["Third"] = {"space": {"client.lr": {"loguniform": [1, 0.1]}}}
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(ConfigError) as caught:
+        SearchConfig.read(path, methods=[])
+    text = str(caught.value)
+    assert text.startswith(f"{path}: 6 problems\n  - ")
+    for part in (
+        "resuorces: unknown section; did you mean 'resources'?",
+        "search.metric: found 'test/loss'",
+        "methods.FedAvg.space.server.lr = 0.0: found 0.0; should be greater than 0",
+        "methods.FedAvg.space.server.lr = -1.0: found -1.0; should be greater than 0",
+        "methods.FedGM.server.nu: found 2; should be less than or equal to 1",
+        "methods.Third.space.client.lr: found loguniform: [1, 0.1]; low must be below high",
+    ):
+        assert part in text
+
+
+def test_an_unknown_method_is_named_with_the_nearest():
+    (problem,) = problems_of(good(), methods=["FedAvgM"])
+    assert (
+        problem == "methods: unknown method 'FedAvgM'; did you mean 'FedAvg'?; known: FedAvg, FedGM"
+    )
+    with pytest.raises(ConfigError, match="unknown method 'FedGMM'; did you mean 'FedGM'"):
+        SearchConfig.parse(good()).method("FedGMM")
+    numbered = good()
+    numbered["methods"][7] = numbered["methods"]["FedGM"]
+    assert "known: FedAvg, FedGM, 7" in problems_of(numbered, methods=["FedXYZW"])[0]
+
+
+def test_a_range_has_no_place_in_a_grid_search():
+    raw = changed("search/sampler", "grid")
+    (problem,) = problems_of(raw)
+    assert problem == "methods.FedGM.space.server.lr: a range; sampler grid needs grid or choice"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"- a\n- b\n", "found a list at the top; a mapping belongs there"),
+        (b"", "found nothing at the top"),
+        (b"text", "found a str at the top"),
+        (b"experiment: {rounds: 3\nmethods:", "not valid YAML at line 2, column 8: "),
+        (b"a: b: c", "not valid YAML at line 1, column 5: mapping values are not allowed here"),
+        (b"name: \xff\xfe", "not UTF-8 text (byte 6)"),
+        (b"name: a\x07b", "not valid YAML"),
+        (b"a: !!python/object/apply:os.getcwd []", "not valid YAML at line 1, column 4: "),
+        (
+            b"methods:\n  FedAvg: {}\n  FedAvg: {}\n",
+            "not valid YAML at line 3, column 3: the key 'FedAvg' is there twice",
+        ),
+    ],
+)
+def test_a_file_that_is_no_search_file_says_why(tmp_path, content, message):
+    path = tmp_path / "file.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        SearchConfig.read(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path):
+    with pytest.raises(ConfigError, match=r"missing\.yaml: cannot be read: No such file"):
+        SearchConfig.read(tmp_path / "missing.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        SearchConfig.read(tmp_path)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_numbers_with_an_exponent_are_numbers(file):
+    space = SearchConfig.read(file).method("FedGM").space
+    assert space.dimensions["server.lr"].values == (0.1, 5.0)
+    assert dotted.load_yaml("[1e-3, -2E5, 1.5e3, +1e+2]") == [1e-3, -2e5, 1.5e3, 100.0]
+    assert dotted.load_yaml("[e3, 1e, 1-3, 0x1e3, 1e3x]") == ["e3", "1e", "1-3", 0x1E3, "1e3x"]
+    assert dotted.parse_assignment("client.lr=1e-3") == ("client.lr", 1e-3)
+
+
+def test_an_override_fixes_a_searched_parameter(file):
+    method = SearchConfig.read(file, ["server.lr=2"]).method("FedGM")
+    assert list(method.space.dimensions) == ["server.beta"]
+    assert method.experiment(method.first_values()).server.lr == 2.0
+    assert method.trials(SearchConfig.read(file).settings.search) == 2  # two betas are left
+
+
+def test_an_override_reaches_the_base_and_every_method(file):
+    config = SearchConfig.read(file, ["rounds=3", "data.partition=dirichlet", "client.lr=1e-2"])
+    assert config.base["rounds"] == 3
+    for method in config.methods.values():
+        experiment = method.experiment(method.first_values())
+        assert experiment.rounds == 3
+        assert experiment.data.partition.component_name == "dirichlet"
+        assert experiment.client.lr == 0.01
+
+
+def test_overrides_of_settings_stay_out_of_the_experiment(file, tmp_path):
+    sets = ["search.trials=9", f"tracking.root={tmp_path}", "resources.cpus=2", "ray.address=auto"]
+    settings = SearchConfig.read(file, sets).settings
+    assert (settings.search.trials, settings.resources.cpus) == (9, 2.0)
+    assert (settings.tracking.root, settings.ray.address) == (str(tmp_path), "auto")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rounds", "--set 'rounds': write KEY=VALUE, such as --set server.lr=0.5"),
+        ("=3", "--set '=3': write KEY=VALUE"),
+        ("rounds=[1", r"--set 'rounds=\[1': the value is not valid YAML"),
+        ("rounds=0", "experiment.rounds: found 0; should be greater than or equal to 1"),
+        ("round=3", "experiment.round: unknown key; did you mean 'rounds'"),
+        ("rounds.x=3", "rounds.x: rounds is 10, not a section with keys of its own"),
+        ("search.trials=0", "search.trials: found 0"),
+        ("search.trials.x=0", "search.trials.x: search.trials is 4, not a section"),
+        ("search.trails=4", "search.trails: unknown key; did you mean 'trials'"),
+        ("server.lr=0", "experiment.server.lr: found 0; should be greater than 0"),
+    ],
+)
+def test_a_wrong_override_is_a_config_error(file, text, message):
+    with pytest.raises(ConfigError, match=message):
+        SearchConfig.read(file, [text])
+
+
+def test_tracking_overrides_stand_without_a_file():
+    assert SearchConfig.tracking_of(["tracking.root=there"]).root == "there"
+    assert SearchConfig.tracking_of([]).root == "mlruns"
+    with pytest.raises(ConfigError, match=r"rounds: only tracking\.\* can be set here"):
+        SearchConfig.tracking_of(["rounds=3"])
+    with pytest.raises(ConfigError, match=r"tracking\.uri: found 3"):
+        SearchConfig.tracking_of(["tracking.uri=3"])
+
+
+def test_a_method_inherits_from_the_base_and_a_component_replaces_another():
+    config = SearchConfig.parse(good())
+    assert config.methods["FedAvg"].raw["server"] == {"name": "fedavg"}  # no beta of fedgm
+    assert config.methods["FedGM"].raw["server"] == {"name": "fedgm", "beta": 0.8, "nu": 0.5}
+    assert config.methods["FedAvg"].raw["client"] == {"lr": 0.1, "steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("base", "over", "merged"),
+    [
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({"s": {"x": 1, "y": 2}}, {"s": {"y": 3}}, {"s": {"x": 1, "y": 3}}),
+        ({"s": {"name": "a", "x": 1}}, {"s": {"name": "b"}}, {"s": {"name": "b"}}),
+        ({"s": {"name": "a", "x": 1}}, {"s": {"name": "a"}}, {"s": {"name": "a", "x": 1}}),
+        ({"s": {"kind": "a", "x": 1}}, {"s": {"kind": "b"}}, {"s": {"kind": "b"}}),
+        ({"s": "a"}, {"s": {"x": 1}}, {"s": {"name": "a", "x": 1}}),
+        ({"s": "a"}, {"s": {"name": "b", "x": 1}}, {"s": {"name": "b", "x": 1}}),
+        ({"s": {"name": "a", "x": 1}}, {"s": "b"}, {"s": "b"}),
+        ({"s": [1, 2]}, {"s": [3]}, {"s": [3]}),
+        (
+            {"d": {"p": {"kind": "a", "x": 1}, "n": 2}},
+            {"d": {"p": {"kind": "b"}}},
+            {"d": {"p": {"kind": "b"}, "n": 2}},
+        ),
+    ],
+)
+def test_merging(base, over, merged):
+    before = repr((base, over))
+    result = dotted.merge(base, over)
+    assert result == merged
+    for value in result.values():
+        if isinstance(value, dict):
+            value["new"] = 1
+    assert repr((base, over)) == before  # a copy, all the way down
+
+
+def test_the_frozen_config_is_the_same_search():
+    sources = [(REPOSITORY / "search_spaces/digits_fedgm.yaml").read_text(), GOOD]
+    for text in sources:
+        config = SearchConfig.parse(dotted.load_yaml(text))
+        again = SearchConfig.parse(yaml.safe_load(config.as_yaml()))
+        assert list(again.methods) == list(config.methods)
+        assert again.settings == config.settings
+        for name, method in config.methods.items():
+            assert again.methods[name].space == method.space
+            assert again.methods[name].raw == method.raw
+
+
+def test_the_frozen_config_holds_the_overrides(file):
+    config = SearchConfig.read(file, ["rounds=3", "server.beta=0.6", "search.trials=7"], ["FedGM"])
+    again = SearchConfig.parse(yaml.safe_load(config.as_yaml()))
+    assert list(again.methods) == ["FedGM"]
+    method = again.method("FedGM")
+    experiment = method.experiment(method.first_values())
+    assert (experiment.rounds, experiment.server.beta) == (3, 0.6)
+    assert list(method.space.dimensions) == ["server.lr"]
+    assert again.settings.search.trials == 7
+
+
+def test_python_values_freeze_too():
+    raw = good()
+    raw["experiment"]["model"] = {"name": "mlp", "hidden": (16, 8)}
+    config = SearchConfig.parse(raw)
+    assert yaml.safe_load(config.as_yaml())["experiment"]["model"]["hidden"] == [16, 8]
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "exact", "trials"),
+    [
+        ({"server.lr": {"grid": [1, 2, 3]}}, {"trials": 4}, True, 3),
+        ({"server.lr": {"grid": [1, 2, 3]}}, {"trials": 3}, True, 3),
+        ({"server.lr": {"grid": [1, 2, 3]}}, {"trials": 2}, False, 2),
+        ({"server.lr": {"grid": [1, 2, 3]}}, {"trials": 2, "sampler": "grid"}, True, 3),
+        ({"server.lr": {"uniform": [1, 2]}}, {"trials": 50}, False, 50),
+    ],
+)
+def test_a_small_grid_is_walked_and_a_large_one_drawn_from(space, settings, exact, trials):
+    raw = changed("methods/FedGM/space", space)
+    raw["search"] = settings
+    config = SearchConfig.parse(raw, methods=["FedGM"])
+    method = config.method("FedGM")
+    assert method.exact(config.settings.search) is exact
+    assert method.trials(config.settings.search) == trials
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "value", "edge"),
+    [
+        ("server.nu", {"grid": [0.5, 1.0]}, 1.0, None),  # nu ends at 1
+        ("server.beta", {"grid": [0.0, 0.5]}, 0.0, None),  # beta begins at 0
+        ("server.beta", {"grid": [0.7, 0.9, 0.95]}, 0.95, "highest"),  # 0.99 is allowed
+        ("server.lr", {"grid": [0.001, 0.01, 0.1]}, 0.001, "lowest"),
+        ("server.lr", {"grid": [1, 2, 4]}, 1, "lowest"),
+        ("server.lr", {"loguniform": [0.3, 5]}, 4.99, "highest"),
+        ("server.lr", {"loguniform": [0.3, 5]}, 1.0, None),
+        ("client.steps", {"int": [1, 4]}, 4, "highest"),
+        ("client.steps", {"int": [1, 4]}, 1, None),
+        ("client.steps", {"logint": [3, 64]}, 3, "lowest"),
+        ("participation.per_round", {"grid": [5, 20]}, 20, None),  # there are 20 clients
+        ("participation.per_round", {"grid": [5, 19]}, 19, "highest"),
+    ],
+)
+def test_an_edge_counts_where_values_beyond_it_are_allowed(key, entry, value, edge):
+    raw = changed("methods/FedGM/space", {key: entry})
+    method = SearchConfig.parse(raw).method("FedGM")
+    assert method.extendable_edges({key: value}) == ({} if edge is None else {key: edge})
+
+
+def test_load_gives_the_experiment_of_a_method(file):
+    experiment = load(file, "FedGM", ["server.lr=3"])
+    assert (experiment.server.lr, experiment.server.beta, experiment.rounds) == (3.0, 0.8, 10)
+    with pytest.raises(ConfigError, match="unknown method 'Fed'"):
+        load(file, "Fed")
+
+
+def test_there_are_search_spaces():
+    assert SPACES
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.name)
+def test_every_search_space_validates_and_says_how_it_is_run(path):
+    config = SearchConfig.read(path)
+    assert config.methods
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"# python -m fltune search {path.relative_to(REPOSITORY).as_posix()}"
