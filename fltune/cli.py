@@ -54,7 +54,7 @@ def search(
     config = SearchConfig.read(file, chosen, method or [])
     from fltune.search.search import search as run_search
 
-    summary = run_search(config, name=name, console=Console())
+    summary = run_search(config, name=name, console=_console())
     _finish(summary.as_json(), as_json)
 
 
@@ -76,7 +76,7 @@ def run(
     from fltune.runner import use_threads
 
     use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
-    console = Console()
+    console = _console()
     result = run_experiment(experiment, on_row=lambda row: _print_row(row, console))
     console.print(f"{method}: {result.message}", highlight=False, markup=False)
     for key, value in sorted(result.metrics.items()):
@@ -116,7 +116,7 @@ def plan(
     from fltune.search.plan import print_bill
 
     bill = make_plan(config)
-    print_bill(bill, config, Console())
+    print_bill(bill, config, _console())
     _finish(bill.as_json(), as_json)
 
 
@@ -137,7 +137,7 @@ def list_(
     if as_json:
         print(json.dumps(entries, default=str))
     else:
-        print_listing(kind, entries, Console())
+        print_listing(kind, entries, _console())
 
 
 @app.command(epilog="python -m fltune ui --port 5001")
@@ -159,6 +159,12 @@ def ui(
     argv = tracking.ui_command(uri, port, home / "artifacts")
     print(f"MLflow UI: http://127.0.0.1:{port}  (Ctrl-C ends it)", flush=True)
     raise typer.Exit(subprocess.call(argv, env={**os.environ, **tracking.UI_ENVIRONMENT}))
+
+
+def _console() -> Console:
+    """Return the console; output that goes to a file or a pipe is not cut to 80 columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:

@@ -26,8 +26,11 @@ from fltune import dotted
 from fltune.algorithms import ALGORITHMS
 from fltune.data import DATASETS, PARTITIONS
 from fltune.errors import ConfigError
+from fltune.federation.clock import DELAYS
+from fltune.federation.compression import COMPRESSORS
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import LOSSES
+from fltune.federation.work import WORK
 from fltune.models import MODELS
 from fltune.participation import PARTICIPATION
 from fltune.registry import UnknownNameError
@@ -45,6 +48,7 @@ from fltune.schema import (
 )
 from fltune.server import SERVERS
 from fltune.server.base import ServerOptimizer
+from fltune.server.fedgm import FedSGD
 from fltune.server.torch_optimizer import TorchServer
 
 Count = Annotated[Integer, Field(ge=1)]
@@ -139,6 +143,15 @@ class Experiment(Section):
     server: SerializeAsAny[
         Annotated[ServerSection, BeforeValidator(section(SERVERS, ServerSection))]
     ] = Field(default="fedavg", validate_default=True)
+    compression: SerializeAsAny[Annotated[Component, BeforeValidator(section(COMPRESSORS))]] = (
+        Field(default="identity", validate_default=True)
+    )
+    work: SerializeAsAny[Annotated[Component, BeforeValidator(section(WORK, key="kind"))]] = Field(
+        default="nominal", validate_default=True
+    )
+    delays: SerializeAsAny[Annotated[Component, BeforeValidator(section(DELAYS, key="kind"))]] = (
+        Field(default="none", validate_default=True)
+    )
     rounds: Count = Field(100, description="communication rounds T")
     eval_every: Count = Field(
         1, description="rounds between two validations; the last round is always validated"
@@ -165,6 +178,11 @@ class Experiment(Section):
             self.server.build().prepare(self.rounds)
         except ValueError as error:
             wrong.append(located("server", f"{error} (rounds)"))
+        if self.algorithm.build().plain_server and self.server.target is not FedSGD:
+            text = "the method defines the whole server step; use server: fedavg"
+            wrong.append(
+                located("server", f"{text} with algorithm {self.algorithm.component_name!r}")
+            )
         if self.device == "cuda" and not torch.cuda.is_available():
             wrong.append(located("device", "found 'cuda'; there is no CUDA device here, use auto"))
         if wrong:

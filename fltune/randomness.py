@@ -76,6 +76,12 @@ def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     return mix(mix(clients) ^ _signed(derive_seed(seed, "client", round)))
 
 
+def client_draws(seed: int, purpose: str, round: int, clients: Tensor, choices: int) -> Tensor:
+    """Return one whole number in 0..choices-1 per client of a round, int64 [C]."""
+    keys = mix(client_keys(seed, round, clients) ^ _signed(derive_seed(seed, purpose)))
+    return (_shift(keys, 11).to(torch.float64) * 2.0**-53 * choices).floor().to(torch.int64)
+
+
 def step_keys(keys: Tensor, step: int | Tensor) -> Tensor:
     """Return the keys [C] of one local step, for the random layers of a network.
 

@@ -181,10 +181,20 @@ def build(
             rounds=experiment.rounds,
             num_classes=data.num_classes,
             strategy=experiment.strategy,
+            compressor=experiment.compression.build(),
+            seed=experiment.seed,
         )
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
-    datamodule = FederatedDataModule(data, participation, sgd, experiment.seed, dtype)
+    datamodule = FederatedDataModule(
+        data,
+        participation,
+        sgd,
+        experiment.seed,
+        dtype,
+        work=experiment.work.build(),
+        delays=experiment.delays.build(),
+    )
     return Run(trainer, module, datamodule, history, guard)
 
 

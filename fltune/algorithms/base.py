@@ -21,19 +21,19 @@ A whole algorithm, FedProx (Li et al. 2020), from outside the package:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD
 from fltune.parameters import Checked, parameter
 
 State = dict[str, Tensor]
 """Named tensors: server state ([d] or [N]), or the rows of a cohort ([C, d] or [C])."""
-
-BITS_PER_FLOAT = 32
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class RoundInfo:
         client_lr: eta_l of this round.
         server_lr: eta_g of this round.
         sgd: the clients' optimizer.
+        delays: int64 [C], the age in rounds of the model that each client is to start from.
+        compressor: of the run, for a downlink that is compressed too.
+        key: int64 scalar, the server's randomness of this round.
+        sizes: lengths of the model's tensors, in the order they lie in x.
     """
 
     round: int
@@ -59,6 +63,10 @@ class RoundInfo:
     client_lr: float
     server_lr: float
     sgd: LocalSGD
+    delays: Tensor
+    compressor: Compressor
+    key: Tensor
+    sizes: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,12 @@ class Algorithm(Checked):
 
     Attributes:
         down, up: floats sent to and by each active client, in multiples of d.
-        acts_on_empty_rounds: whether :meth:`aggregate` is called with an empty cohort.
+        acts_on_empty_rounds: whether :meth:`aggregate` is called in an empty round, with an empty
+            message.
+        compressed: names of the message's entries that the run's compressor works on.
+        plain_server: whether the method defines the whole server step, so that any other server
+            optimizer than plain averaging (``fedavg``) would change it.
+        memory: persistent vectors of the server (the model included) and of each client, in words.
         paper: authors, year, and the algorithm's number there.
     """
 
@@ -85,6 +98,9 @@ class Algorithm(Checked):
     down: ClassVar[float] = 1.0
     up: ClassVar[float] = 1.0
     acts_on_empty_rounds: ClassVar[bool] = False
+    compressed: ClassVar[tuple[str, ...]] = ("update",)
+    plain_server: ClassVar[bool] = False
+    memory: ClassVar[str] = "server d, client 0"
 
     def server_state(self, x: Tensor, num_clients: int) -> State:
         """Return the server's vectors before round 0, besides the model x [d]."""
@@ -93,6 +109,20 @@ class Algorithm(Checked):
     def client_state(self, x: Tensor) -> State:
         """Return the state of a client that has not taken part yet; x [d] is the initial model."""
         return {}
+
+    def initial_problem(self, x: Tensor, info: RoundInfo) -> LocalProblem | None:
+        """Return a problem that all clients solve before round 0; None (the default) for none."""
+        return None
+
+    def initialise(
+        self, x: Tensor, result: LocalResult, info: RoundInfo
+    ) -> tuple[Tensor, State, State]:
+        """Return model, server state and all clients' state, from the initial problem's result."""
+        raise NotImplementedError
+
+    def warnings(self, sgd: LocalSGD) -> list[str]:
+        """Return what a user should know before running this method so, a sentence each."""
+        return []
 
     def local_problem(
         self, x: Tensor, server: State, client: State, info: RoundInfo
@@ -141,9 +171,10 @@ class Algorithm(Checked):
         """Bits sent to each active client."""
         return BITS_PER_FLOAT * self.down * dimension
 
-    def bits_up(self, dimension: int) -> float:
-        """Bits sent by each active client."""
-        return BITS_PER_FLOAT * self.up * dimension
+    def bits_up(self, dimension: int, compressor: Compressor) -> float:
+        """Bits sent by each active client: compressed vectors as the compressor counts them."""
+        plain = BITS_PER_FLOAT * (self.up - len(self.compressed)) * dimension
+        return plain + len(self.compressed) * compressor.bits(dimension)
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ All samples sit on the device once; a cohort carries index tensors, never copies
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fltune.data.federated import FederatedData, Split
 from fltune.federation.batches import BatchPlan, Holdings, plan_batches
+from fltune.federation.clock import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
 from fltune.participation.base import Participation
-from fltune.randomness import client_keys
+from fltune.randomness import client_keys, mix
 
 EVALUATION_CHUNK = 4096
 """Samples evaluated at once: bounds the memory of activations, never the number of batches."""
@@ -35,6 +36,8 @@ class Cohort:
         keys: int64 [C], randomness of each client in this round.
         data: the training samples.
         plan: the local batches; None in an empty round.
+        held: which samples the clients hold; None in an empty round.
+        delays: int64 [C], how many rounds old the model is that each client starts from.
     """
 
     round: int
@@ -43,6 +46,14 @@ class Cohort:
     keys: Tensor
     data: Split
     plan: BatchPlan | None
+    held: Holdings | None
+    delays: Tensor
+
+    def full_batch(self) -> BatchPlan | None:
+        """Return one batch of all samples for each client; None in an empty round."""
+        if self.held is None:
+            return None
+        return plan_batches(self.held, self.keys, torch.ones_like(self.sizes), "steps", None)
 
 
 class FederatedDataModule(L.LightningDataModule):
@@ -55,6 +66,7 @@ class FederatedDataModule(L.LightningDataModule):
         seed: the run's seed.
         dtype: of floating-point samples.
         work: local epochs or steps by round and client; nominal if left out.
+        delays: age of the model that a client starts from; 0 if left out.
     """
 
     def __init__(
@@ -65,6 +77,7 @@ class FederatedDataModule(L.LightningDataModule):
         seed: int,
         dtype: torch.dtype = torch.float32,
         work: LocalWork | None = None,
+        delays: Delays | None = None,
     ) -> None:
         super().__init__()
         self.data = data
@@ -72,7 +85,8 @@ class FederatedDataModule(L.LightningDataModule):
         self.sgd = sgd
         self.seed = seed
         self.dtype = dtype
-        self.work = work or LocalWork(sgd.amount)
+        self.work = (work or LocalWork()).bind(sgd.amount, seed)
+        self.delays = (delays or Delays()).bind(seed)
 
     def setup(self, stage: str) -> None:
         """Put the samples on the trainer's device, once."""
@@ -97,18 +111,21 @@ class FederatedDataModule(L.LightningDataModule):
         """Everything is there already."""
         return batch
 
-    def cohort(self, round: int, ids: list[int]) -> Cohort:
+    def cohort(self, round: int, ids: Sequence[int]) -> Cohort:
         """Return the batch of one round for the clients that take part."""
         data = self.data
         clients = torch.tensor(ids, dtype=torch.int64, device=data.order.device)
         sizes = data.sizes.to(clients.device)[clients]
         keys = client_keys(self.seed, round, clients)
-        plan = None
+        if len(set(ids)) < len(ids):  # a client that works twice in a round draws anew
+            keys = mix(keys + torch.tensor([ids[:k].count(i) for k, i in enumerate(ids)]).to(keys))
+        plan = held = None
         if ids:
             held = Holdings(data.order, data.offsets.to(clients.device)[clients], sizes)
             amount = self.work.amount(round, clients)
             plan = plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size)
-        return Cohort(round, clients, sizes, keys, data.train, plan)
+        delays = self.delays.draw(round, clients)
+        return Cohort(round, clients, sizes, keys, data.train, plan, held, delays)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sampler's state for Lightning's checkpoint."""

@@ -14,7 +14,7 @@ numbers; only the order of floating-point sums differs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -88,6 +88,10 @@ class LocalProblem:
         frozen: take all gradients at ``start`` while w moves (FedSUM-B).
         gradient_sum: also return the sum of the plain gradients, accumulated as they come; in
             float32 (start - end) / lr would cancel badly.
+        start_gradient: also return the full gradient at ``start``, an extra pass over the data
+            (SCAFFOLD I).
+        exact: instead of steps, go to argmin f_i(w) + mu/2 |w - anchor|^2 where a closed form
+            exists (:mod:`fltune.federation.exact`).
     """
 
     start: Tensor
@@ -97,6 +101,8 @@ class LocalProblem:
     lr_scale: float | Tensor = 1.0
     frozen: bool = False
     gradient_sum: bool = False
+    start_gradient: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,12 +114,14 @@ class LocalResult:
         loss: [C], mean batch loss over the local steps; 0 for a client without a step.
         steps: int64 [C], local steps K_i made.
         gradient_sum: [C, d], sum of the plain gradients (weight decay included) if asked for.
+        start_gradient: [C, d], full gradient at the start (weight decay included) if asked for.
     """
 
     end: Tensor
     loss: Tensor
     steps: Tensor
     gradient_sum: Tensor | None = None
+    start_gradient: Tensor | None = None
 
 
 def rows(value: Any, clients: Any) -> Any:
@@ -220,9 +228,15 @@ class LocalSolver:
         self.sgd = sgd
 
     def solve(
-        self, problem: LocalProblem, data: Split, plan: BatchPlan, lr: float, keys: Tensor
+        self,
+        problem: LocalProblem,
+        data: Split,
+        plan: BatchPlan,
+        lr: float,
+        keys: Tensor,
+        full: BatchPlan | None = None,
     ) -> LocalResult:
-        """Run the local steps of all clients of a cohort.
+        """Run the local work of all clients of a cohort.
 
         Args:
             problem: the algorithm's corrections, anchors and starts.
@@ -230,9 +244,29 @@ class LocalSolver:
             plan: the batches of C clients.
             lr: client learning rate eta_l of this round.
             keys: int64 [C], the clients' randomness of this round.
+            full: one full batch of each client, for ``start_gradient`` and ``exact``.
+
+        Raises:
+            ValueError: mu without an anchor, or an exact solution that has no closed form.
         """
+        from fltune.federation.exact import solve_exact
+
         if problem.anchor is None and (isinstance(problem.mu, Tensor) or problem.mu != 0):
             raise ValueError(f"mu = {problem.mu} needs an anchor, the point that it pulls toward")
+        if problem.exact:
+            assert full is not None
+            return solve_exact(self.network, self.losses, data, problem, full, self.sgd)
+        result = self._steps(problem, data, plan, lr, keys)
+        if not problem.start_gradient:
+            return result
+        assert full is not None
+        at_start = LocalProblem(problem.start, frozen=True, gradient_sum=True)
+        gradient = self._steps(at_start, data, full, lr, keys).gradient_sum
+        return replace(result, start_gradient=gradient)
+
+    def _steps(
+        self, problem: LocalProblem, data: Split, plan: BatchPlan, lr: float, keys: Tensor
+    ) -> LocalResult:
         training = self.network.network.training
         self.network.network.train()
         try:

@@ -18,9 +18,11 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from fltune.algorithms import base  # the module: it imports this package while it loads
 from fltune.federation.client_state import ClientState
+from fltune.federation.compression import Compressor
 from fltune.federation.datamodule import Cohort
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.local import LocalResult, LocalSGD, LocalSolver, Losses
+from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver, Losses
+from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
 
 
@@ -36,6 +38,8 @@ class FederatedModule(L.LightningModule):
         rounds: T, for schedules.
         num_classes: for accuracy; None where the task is no classification.
         strategy: how the local solver works: ``auto``, ``loop`` or ``stacked``.
+        compressor: of what clients send; identity if left out.
+        seed: root of the server's randomness.
 
     Attributes:
         x: the global model as a flat vector [d]; assigning moves the network.
@@ -55,6 +59,8 @@ class FederatedModule(L.LightningModule):
         rounds: int,
         num_classes: int | None = None,
         strategy: str = "auto",
+        compressor: Compressor | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -66,6 +72,8 @@ class FederatedModule(L.LightningModule):
         self.rounds = rounds
         self.solver = LocalSolver(self.flat, losses, sgd, strategy)
         self.num_clients = num_clients
+        self.compressor = compressor or Compressor()
+        self.seed = seed
         self.loss_meter = MeanMetric(nan_strategy="disable")  # a NaN shall be seen
         self.accuracy = (
             MulticlassAccuracy(num_classes, average="micro") if num_classes is not None else None
@@ -98,6 +106,29 @@ class FederatedModule(L.LightningModule):
             saved = self._restored["server"]
             self.server_state = {k: v.to(self.device) for k, v in saved.items()}
             self.client_state.load_state_dict(self._restored["clients"])
+        else:
+            self._initialise(x)
+
+    @torch.no_grad()
+    def _initialise(self, x: Tensor) -> None:
+        """Let all clients solve the algorithm's initial problem, if it has one."""
+        source = self.trainer.datamodule  # type: ignore[attr-defined]
+        cohort = source.cohort(-1, range(self.num_clients)) if source is not None else None
+        if cohort is None:
+            return
+        info = self._info(cohort)
+        problem = self.algorithm.initial_problem(x, info)
+        if problem is None:
+            return
+        result = self._solve(problem, cohort, info)
+        self.x, self.server_state, clients = self.algorithm.initialise(x, result, info)
+        self._clients.scatter(cohort.clients, clients)
+
+    def _solve(self, problem: LocalProblem, cohort: Cohort, info: base.RoundInfo) -> LocalResult:
+        assert cohort.plan is not None
+        full = cohort.full_batch() if problem.exact or problem.start_gradient else None
+        lr = info.client_lr
+        return self.solver.solve(problem, cohort.data, cohort.plan, lr, cohort.keys, full)
 
     def configure_optimizers(self) -> None:
         """The server optimizer is a callback; Lightning has none to step."""
@@ -110,15 +141,17 @@ class FederatedModule(L.LightningModule):
         self._pending: tuple[base.State, base.State, base.RoundInfo] | None = None
         self.pseudo_gradient = None
         if cohort.plan is None:
-            self.round_metrics = {"train/loss": x.new_tensor(float("nan"))}
+            self.round_metrics = {}
             if self.algorithm.acts_on_empty_rounds:
-                message = {"update": x.new_empty((0, len(x)))}
-                self._aggregate(x, message, info)
+                self._aggregate(x, {}, info)
             return
         clients = self._clients.gather(cohort.clients)
         problem = self.algorithm.local_problem(x, self._server, clients, info)
-        result = self.solver.solve(problem, cohort.data, cohort.plan, info.client_lr, cohort.keys)
+        result = self._solve(problem, cohort, info)
         message, clients = self.algorithm.uplink(x, self._server, clients, result, info)
+        for entry, name in enumerate(self.algorithm.compressed):
+            keys = cohort.keys + entry
+            message[name] = self.compressor(message[name], keys, self.flat.sizes)
         self._aggregate(x, message, info)
         self._pending = message, clients, info
         self._account(cohort, result, info)
@@ -153,12 +186,16 @@ class FederatedModule(L.LightningModule):
             client_lr=self.sgd.rate(cohort.round, self.rounds),
             server_lr=self.server.learning_rate(cohort.round),
             sgd=self.sgd,
+            delays=cohort.delays,
+            compressor=self.compressor,
+            key=torch.tensor(derive_seed(self.seed, "server", cohort.round), device=self.device),
+            sizes=self.flat.sizes,
         )
 
     def _account(self, cohort: Cohort, result: LocalResult, info: base.RoundInfo) -> None:
         active = len(cohort.clients)
         self.bits_down += active * self.algorithm.bits_down(self.flat.dimension)
-        self.bits_up += active * self.algorithm.bits_up(self.flat.dimension)
+        self.bits_up += active * self.algorithm.bits_up(self.flat.dimension, self.compressor)
         self.client_samples += cohort.plan.samples if cohort.plan else 0
         self.round_metrics = {"train/loss": (info.weights * result.loss).sum()}
 

@@ -46,17 +46,13 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         ),
         caption_justify="left",
     )
-    table.add_column("method", style="bold", no_wrap=True)
-    table.add_column("best values")
-    for column in (summary.metric, headline, "trials", "diverged"):
+    table.add_column("method", style="bold", overflow="fold", max_width=console.width // 6)
+    table.add_column("best values", overflow="fold")
+    for column in (summary.metric.replace("/", "/\n"), headline.replace(" ", "\n"), "trials"):
         table.add_column(column, justify="right", no_wrap=True)
-    if any(m.pruned for m in summary.methods.values()):
-        table.add_column("pruned", justify="right")
     for name, m in summary.ranked():
-        best = values_text(m.best).replace("  ", "\n") or "no trial completed"
-        row = [name, best, _score(m), interval_text(m.test), str(m.trials), str(m.diverged)]
-        if len(table.columns) > len(row):
-            row.append(str(m.pruned))
+        best = "\n".join(values_text({k: v}) for k, v in m.best.items()) or "no trial completed"
+        row = (name, best, _score(m), interval_text(m.test), _trials(m))
         table.add_row(*map(escape, row))
     console.print(table)
     for warning in warnings_of(summary):
@@ -81,6 +77,12 @@ def _count(number: int) -> str:
         if number >= size:
             return f"{number / size:.3g}{unit}"
     return str(number)
+
+
+def _trials(m: MethodSummary) -> str:
+    """Count the trials, and below them those that did not complete."""
+    counts = {"diverged": m.diverged, "pruned": m.pruned, "failed": m.failed}
+    return "\n".join([str(m.trials), *(f"{n} {how}" for how, n in counts.items() if n)])
 
 
 def _score(m: MethodSummary) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -57,8 +58,7 @@ class Collector(Callback):
         """Close the record of a trial that raised."""
         record = self._records[trial.trial_id]
         record.status, record.score = "failed", None
-        error = trial.get_error() if hasattr(trial, "get_error") else None
-        record.message = _last_line(error)
+        record.message = _last_line(trial.error_file)
         self.listen("end", record)
 
 
@@ -66,6 +66,9 @@ def _ignore(event: str, record: TrialRecord) -> None:
     """Listen to nothing."""
 
 
-def _last_line(error: Any) -> str:
-    lines = [line for line in str(error or "the worker died").strip().splitlines() if line.strip()]
-    return lines[-1].strip()
+def _last_line(error_file: str | None) -> str:
+    """Return the end of the traceback; Ray writes it here before it copies it to its storage."""
+    path = Path(error_file or "none")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "the worker died"

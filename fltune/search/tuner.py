@@ -61,6 +61,7 @@ def ray_session(settings: Settings) -> Iterator[int]:
         except ConnectionError as error:
             raise ConfigError(f"ray.address = {settings.ray.address!r}: {error}") from error
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a failed trial is in our record
     try:
         yield concurrency(settings, ray.cluster_resources())
     finally:

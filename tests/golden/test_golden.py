@@ -44,8 +44,8 @@ def assert_close(found, expected):
 class Stragglers(LocalWork):
     """The recorded steps of stragglers; everybody else does the nominal work."""
 
-    def __init__(self, nominal, recorded):
-        super().__init__(nominal)
+    def __init__(self, recorded):
+        super().__init__()
         self.recorded = recorded
 
     def amount(self, round, clients):
@@ -58,7 +58,7 @@ def work_of(case):
     if isinstance(steps, list):
         return WorkPerClient(steps)
     recorded = case.get("inputs", {}).get("straggler_steps")
-    return None if recorded is None else Stragglers(steps, recorded)
+    return None if recorded is None else Stragglers(recorded)
 
 
 def reproduce(case, server, strategy):

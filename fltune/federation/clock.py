@@ -1,0 +1,63 @@
+"""Delays: how old the model is that a client starts from.
+
+Stale models come from asynchrony: a client fetches the model, works, and its update meets a server
+that has moved on (Sun et al. 2024, Algorithm 4; FedBuff, Nguyen et al. 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fltune.parameters import Checked, parameter
+from fltune.randomness import client_draws
+from fltune.registry import Registry
+
+DELAYS = Registry(
+    "delay model",
+    {
+        "none": "fltune.federation.clock:Delays",
+        "uniform": "fltune.federation.clock:UniformDelays",
+        "trace": "fltune.federation.clock:RecordedDelays",
+    },
+)
+
+
+@dataclass(eq=False)
+class Delays(Checked):
+    """No delay: every client starts from the current model."""
+
+    def bind(self, seed: int) -> Delays:
+        """Set the run's seed. Returns self."""
+        self.seed = seed
+        return self
+
+    def draw(self, round: int, clients: Tensor) -> Tensor:
+        """Return the age in rounds of each client's model, int64 [C] in 0..t."""
+        return torch.zeros_like(clients)
+
+
+@dataclass(eq=False)
+class UniformDelays(Delays):
+    """Uniform over the last ``window`` models, the current one included (Sun et al. 2024, H.1)."""
+
+    window: int = parameter(5, "models that a client may start from", ge=1)
+
+    def draw(self, round: int, clients: Tensor) -> Tensor:
+        """Return delays uniform on 0..min(t, window - 1)."""
+        ages = min(round, self.window - 1) + 1
+        return client_draws(self.seed, "delay", round, clients, ages)
+
+
+@dataclass(eq=False)
+class RecordedDelays(Delays):
+    """Delays as they were recorded, for the clients of a recorded cohort in ascending order."""
+
+    rounds: list[list[int]] = parameter(doc="delay of each client of each round")
+
+    def draw(self, round: int, clients: Tensor) -> Tensor:
+        """Return the recorded delays of round t."""
+        recorded = self.rounds[round % len(self.rounds)]
+        return torch.tensor(recorded, dtype=torch.int64, device=clients.device)

@@ -1,0 +1,120 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from fltune.report.summary import Interval, MethodSummary, Summary
+from fltune.report.table import interval_text, markdown, print_summary, short, warnings_of
+
+
+def summary(**changes):
+    fedgm = {
+        "best": {"server.lr": 1.23456, "server.beta": 0.95, "model.hidden": ["relu", "tanh"]},
+        "val": 0.91,
+        "metrics": {"test/accuracy": Interval.of([0.9, 0.92, 0.94])},
+        "trials": 12,
+        "pruned": 0,
+        "diverged": 3,
+        "failed": 0,
+        "seeds_diverged": 0,
+        "edges": {"server.lr": "highest"},
+        "client_samples": 1_250_000,
+    }
+    fedavg = {**fedgm, "best": {"server.lr": 0.5}, "edges": {}, "val": 0.8, "diverged": 0}
+    fedavg["metrics"] = {"test/accuracy": Interval.of([0.7])}
+    methods = {"FedAvg": MethodSummary(**fedavg), "Multistage FedGM": MethodSummary(**fedgm)}
+    for name, change in changes.items():
+        for method in methods.values():
+            setattr(method, name, change)
+    return Summary("digits-1", "sqlite:///m.db", "digits", "val/accuracy", True, methods)
+
+
+def printed(outcome, width=80, seeds=3):
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    print_summary(outcome, console, "python -m fltune ui", seeds)
+    return console.file.getvalue()
+
+
+def test_the_table_fits_80_columns_with_every_method_and_its_values():
+    text = printed(summary())
+    for part in ("FedAvg", "Multistage", "FedGM", "server.lr=1.235", "server.beta=0.95", "0.9100"):
+        assert part in text
+    assert "0.9200 ± 0.0497" in text
+    assert "0.7000 (1 seed)" in text
+    assert text.index("Multistage") < text.index("FedAvg")  # the best comes first
+    assert "Budget of each method: 12 trials, 1.25M client samples." in " ".join(text.split())
+    table = [line for line in text.splitlines() if "│" in line or "━" in line]
+    assert table
+    assert max(map(len, table)) <= 80
+    assert "python -m fltune ui" in text
+
+
+def test_brackets_of_values_are_no_markup():
+    assert "[relu, tanh]" in printed(summary(), width=140)
+    broken = summary(best={"[/x]": 1.0}, edges={})
+    broken.experiment = "[bold]digits"
+    text = printed(broken, width=140)
+    assert "[/x]=1" in text
+    assert "[bold]digits" in text
+
+
+def test_trials_that_did_not_complete_are_counted():
+    text = printed(summary())
+    assert "3 diverged" in text
+    assert "pruned" not in text
+    assert "4 pruned" in printed(summary(pruned=4))
+
+
+def test_budgets_that_differ_are_told_apart():
+    outcome = summary()
+    outcome.methods["FedAvg"].client_samples = 950
+    text = " ".join(printed(outcome, width=140).split())
+    assert "FedAvg 12 trials, 950, Multistage FedGM 12 trials, 1.25M" in text
+
+
+def test_a_task_without_classes_is_headed_by_its_loss():
+    text = printed(summary(metrics={"test/loss": Interval.of([0.5, 0.7])}))
+    assert "test loss" in text
+    assert "test accuracy" not in text
+
+
+def test_warnings_say_what_to_distrust():
+    assert warnings_of(summary(edges={})) == []
+    (edge,) = warnings_of(summary())
+    assert edge == (
+        "Multistage FedGM: the winner's server.lr=1.235 is the highest of its space; "
+        "the best value may lie beyond, widen the range"
+    )
+    text = "\n".join(warnings_of(summary(edges={}, failed=2, seeds_diverged=1)))
+    assert "FedAvg: 2 of 12 trials failed with an error" in text
+    assert "FedAvg: the winner diverged on 1 confirmation seeds" in text
+
+
+def test_a_method_without_a_winner_is_shown_as_such():
+    lost = summary(edges={}, best={}, val=None, metrics={})
+    assert "FedAvg: no trial completed; nothing to confirm" in warnings_of(lost)
+    assert "no trial completed" in printed(lost, width=120)
+    assert "| FedAvg |  | - | - | 12 | 0 |" in markdown(lost, "hint")
+
+
+def test_markdown_holds_the_same_table():
+    lines = markdown(summary(), "python -m fltune ui").splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+    assert rows[2].startswith("| Multistage FedGM | server.lr=1.235  server.beta=0.95")
+    assert "0.9200 ± 0.0497" in rows[2]
+    assert rows[3].startswith("| FedAvg |")
+    assert any(line.startswith("- Multistage FedGM: the winner's server.lr") for line in lines)
+    assert lines[-1] == "Open the UI: `python -m fltune ui`"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.123456, "0.1235"), (3, "3"), (True, "True"), ([1, 0.123456], "[1, 0.1235]"), ("a", "a")],
+)
+def test_values_are_short(value, text):
+    assert short(value) == text
+
+
+def test_no_interval_is_a_dash():
+    assert interval_text(None) == "-"

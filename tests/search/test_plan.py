@@ -1,0 +1,90 @@
+import io
+import json
+import time
+
+import pytest
+from rich.console import Console
+
+from fltune.errors import ConfigError, DataError
+from fltune.search.config import SearchConfig
+from fltune.search.plan import plan, print_bill
+
+RAW = {
+    "experiment": {
+        "data": {"name": "digits", "clients": 20},
+        "model": {"name": "mlp", "hidden": [8]},
+        "participation": {"kind": "uniform", "per_round": 4},
+        "client": {"lr": 0.1, "steps": 3, "batch_size": 7},
+        "rounds": 60,
+        "eval_every": 20,
+    },
+    "methods": {
+        "Grid": {"space": {"client.lr": {"grid": [0.1, 0.2, 0.3]}}},
+        "Drawn": {"space": {"client.lr": {"loguniform": [0.1, 0.3]}}, "rounds": 30},
+        "Staged": {
+            "server": {
+                "name": "multistage",
+                "stages": 2,
+                "betas": [0.5, 0.9],
+                "stage_ends": [20, 60],
+            },
+            "space": {"server.nu": {"grid": [0.5, 0.9]}},
+        },
+    },
+    "search": {"trials": 5, "confirm_seeds": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def bill():
+    started = time.perf_counter()
+    bill = plan(SearchConfig.parse(RAW, "my.yaml"))
+    assert time.perf_counter() - started < 20
+    return bill
+
+
+@pytest.mark.parametrize(
+    ("method", "exact", "trials", "rounds_each"),
+    [("Grid", True, 3, 60), ("Drawn", False, 5, 30), ("Staged", True, 2, 60)],
+)
+def test_the_bill_counts_trials_rounds_and_samples(bill, method, exact, trials, rounds_each):
+    entry = bill.methods[method]
+    rounds = (trials + 2) * rounds_each
+    assert (entry.exact, entry.trials, entry.rounds) == (exact, trials, rounds)
+    assert entry.client_samples == rounds * 4 * 3 * 7  # cohort, steps, batch
+    assert 0 < entry.seconds < 60
+
+
+def test_the_bill_of_the_whole_search(bill):
+    work = sum(entry.seconds for entry in bill.methods.values())
+    assert bill.wall_seconds > work / bill.concurrent
+    assert bill.memory_bytes > 2**26
+    assert bill.disk_bytes > 0
+    assert json.loads(json.dumps(bill.as_json(), allow_nan=False))["methods"]["Grid"]["trials"] == 3
+
+
+def test_a_slower_trial_at_a_time_makes_it_longer(bill):
+    raw = {
+        **RAW,
+        "search": {**RAW["search"], "concurrent": 1},
+        "methods": {"Grid": RAW["methods"]["Grid"]},
+    }
+    assert plan(SearchConfig.parse(raw)).concurrent == 1
+
+
+def test_the_printed_bill_names_every_method(bill):
+    console = Console(file=io.StringIO(), width=100)
+    print_bill(bill, SearchConfig.parse(RAW, "my.yaml"), console)
+    text = console.file.getvalue()
+    for part in ("my.yaml: the bill", "Grid", "3 (exact grid)", "Drawn", "Staged", "210"):
+        assert part in text
+    assert "2 confirmation seeds included" in text
+
+
+def test_a_plan_fails_as_the_search_would():
+    raw = {**RAW, "experiment": {**RAW["experiment"], "data": {"name": "digits", "clients": 5000}}}
+    with pytest.raises(DataError, match="5000"):
+        plan(SearchConfig.parse(raw))
+    raw = {**RAW, "resources": {"cpus": 100_000}}
+    with pytest.raises(ConfigError, match=r"resources\.cpus: found 100000 per trial; there are"):
+        plan(SearchConfig.parse(raw))

@@ -1,0 +1,330 @@
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from fltune.errors import ConfigError, FltuneError
+from fltune.search.campaign import Campaign, Lane
+from fltune.search.config import SearchConfig
+from fltune.search.record import TrialRecord
+from fltune.search.search import search
+from fltune.search.settings import Settings
+from fltune.search.tuner import concurrency
+from fltune.tracking import Store
+
+HERE = {"CPU": 4.0, "GPU": 1.0}
+
+
+def settings(cpus=1.0, gpus=0.0, concurrent=None):
+    raw = {"resources": {"cpus": cpus, "gpus": gpus}, "search": {"concurrent": concurrent}}
+    return Settings.model_validate(raw)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "concurrent", "fits"),
+    [
+        (1, 0, None, 4),
+        (1, 0, 3, 3),
+        (1, 0, 9, 4),  # no more than there is room for
+        (2, 0, None, 2),
+        (3, 0, None, 1),
+        (0.5, 0, None, 8),
+        (1, 0.5, None, 2),
+        (4, 1, None, 1),
+    ],
+)
+def test_as_many_trials_run_as_fit(cpus, gpus, concurrent, fits):
+    assert concurrency(settings(cpus, gpus, concurrent), HERE) == fits
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "available", "problems"),
+    [
+        (8, 0, HERE, ["resources.cpus: found 8 per trial; there are 4"]),
+        (1, 2, HERE, ["resources.gpus: found 2 per trial; there are 1"]),
+        (1, 0.25, {"CPU": 2.0}, ["resources.gpus: found 0.25 per trial; there are 0"]),
+        (
+            8,
+            2,
+            HERE,
+            [
+                "resources.cpus: found 8 per trial; there are 4",
+                "resources.gpus: found 2 per trial; there are 1",
+            ],
+        ),
+    ],
+)
+def test_what_a_machine_lacks_is_refused(cpus, gpus, available, problems):
+    with pytest.raises(ConfigError) as caught:
+        concurrency(settings(cpus, gpus), available)
+    assert caught.value.problems == problems
+
+
+PLAIN = {
+    "experiment": {"data": {"name": "digits", "clients": 10}, "rounds": 5, "seed": 40},
+    "methods": {
+        "One": {"space": {"client.lr": {"grid": [0.1, 0.2, 0.3]}}},
+        "Two": {"space": {"client.lr": {"loguniform": [0.1, 1.0]}}},
+    },
+    "search": {"trials": 3, "confirm_seeds": 2, "metric": "val/loss"},
+}
+
+
+def ended(score, diverged=False):
+    return {"objective": score, "round": 5, "finished": True, "diverged": diverged}
+
+
+def test_a_lane_confirms_its_best_on_fresh_seeds_when_all_trials_have_ended():
+    config = SearchConfig.parse(PLAIN)
+    lane = Lane(config.method("One"), config.settings.search)
+    jobs = [lane.next(f"t{n}") for n in range(3)]
+    assert [job["values"] for job in jobs] == [{"client.lr": lr} for lr in (0.1, 0.2, 0.3)]
+    assert not any(job["test"] for job in jobs)
+    assert lane.next("t3") is None  # the winner is not known yet
+    lane.ended("t1", ended(0.4), error=False)
+    lane.ended("t0", ended(0.1, diverged=True), error=False)
+    assert lane.next("t3") is None
+    lane.ended("t2", None, error=True)
+    confirmations = [lane.next("t3"), lane.next("t4")]
+    assert [job["values"] for job in confirmations] == [
+        {"client.lr": 0.2, "seed": 41},
+        {"client.lr": 0.2, "seed": 42},
+    ]
+    assert all(job["test"] for job in confirmations)
+    lane.ended("t3", ended(0.0), error=False)  # teaches nothing
+    assert lane.next("t5") == Campaign.FINISHED
+
+
+@pytest.mark.parametrize(
+    "how", [(ended(0.1, True), False), (None, True), ({"objective": 0.1, "round": 1}, False)]
+)
+def test_a_lane_without_a_complete_trial_confirms_nothing(how):
+    config = SearchConfig.parse(PLAIN)
+    lane = Lane(config.method("One"), config.settings.search)
+    for n in range(3):
+        lane.next(f"t{n}")
+        lane.ended(f"t{n}", *how)
+    assert lane.next("t3") == Campaign.FINISHED
+
+
+def test_a_campaign_works_on_the_next_method_while_one_waits(tmp_path):
+    campaign = Campaign(SearchConfig.parse(PLAIN))
+    jobs = {f"t{n}": campaign.suggest(f"t{n}") for n in range(6)}
+    assert [job["method"] for job in jobs.values()] == ["One"] * 3 + ["Two"] * 3
+    assert campaign.suggest("t6") is None
+    for n in range(3):
+        campaign.on_trial_complete(f"t{n}", ended(n / 10))
+    campaign.save(str(tmp_path / "state"))
+    restored = Campaign(SearchConfig.parse(PLAIN))
+    restored.restore(str(tmp_path / "state"))
+    for one in (campaign, restored):
+        for n in range(6, 8):
+            job = one.suggest(f"t{n}")
+            assert (job["method"], job["kind"], job["searched"]) == (
+                "One",
+                "confirmation",
+                {"client.lr": 0.1},
+            )
+        assert one.suggest("t8") is None
+        for n in range(3, 6):
+            one.on_trial_complete(f"t{n}", ended(0.5))
+        assert one.suggest("t8")["method"] == "Two"
+
+
+def test_the_proposals_of_a_method_do_not_depend_on_the_others():
+    def proposals(methods):
+        campaign = Campaign(SearchConfig.parse(PLAIN, methods=methods))
+        seen = []
+        for n in range(20):
+            job = campaign.suggest(f"t{n}")
+            if not isinstance(job, dict):
+                break
+            campaign.on_trial_complete(f"t{n}", ended(n / 10))
+            seen += [job["values"]] if job["method"] == "Two" else []
+        return seen
+
+    assert proposals(["Two"]) == proposals([])
+    assert len(proposals([])) == 3 + 2
+
+
+@pytest.fixture(scope="module")
+def mixed(own_config, tmp_path_factory):
+    """One search in which runs break, diverge, are stopped early, and are walked as a grid."""
+    root = tmp_path_factory.mktemp("mixed") / "mlruns"
+    methods = {
+        "Broken": {"space": {"model.width": {"grid": [4, 3, 5]}}},
+        "Hopeless": {"model": {"width": 3}, "space": {"server.lr": {"grid": [1.0]}}},
+        "Diverging": {"space": {"server.lr": {"grid": [1.0, 1e30]}}},
+        "Grid": {
+            "server": {"name": "fedgm"},
+            "space": {"server.lr": {"grid": [0.5, 1.0]}, "server.beta": {"choice": [0.5, 0.9]}},
+        },
+        "Stopped": {"rounds": 12, "space": {"client.lr": {"grid": [0.5, 0.3, 1e-4, 1e-5, 1e-6]}}},
+    }
+    raw = {
+        **own_config,
+        "experiment": {**own_config["experiment"], "server": {"name": "fedavg"}},
+        "methods": methods,
+        "search": {
+            "trials": 5,
+            "confirm_seeds": 1,
+            "concurrent": 1,
+            "scheduler": "asha",
+            "grace": 4,
+            "reduction": 2,
+        },
+        "tracking": {"root": str(root), "experiment": "mixed"},
+    }
+    summary = search(raw, name="mixed")
+    store = Store.open(f"sqlite:///{root / 'mlflow.db'}", "mixed", root / "artifacts")
+    lines = (root / "searches" / "mixed" / "trials.jsonl").read_text().splitlines()
+    return summary, store, [json.loads(line) for line in lines]
+
+
+def trials(mixed, method):
+    kept = [r for r in mixed[2] if r["method"] == method and r["kind"] == "trial"]
+    return sorted(kept, key=lambda r: r["number"])
+
+
+@pytest.mark.search
+def test_a_trial_that_raises_is_failed_with_its_message_and_the_others_go_on(mixed):
+    statuses = {r["values"]["model.width"]: r["status"] for r in trials(mixed, "Broken")}
+    assert statuses[3] == "failed"
+    assert statuses[4] == "complete"
+    broken = next(r for r in trials(mixed, "Broken") if r["status"] == "failed")
+    assert "a width of 3 is bad luck" in broken["message"]
+    assert broken["score"] is None
+    summary = mixed[0].methods["Broken"]
+    assert summary.failed == 1
+    assert summary.best["model.width"] in (4, 5)
+    assert summary.test.seeds == 1
+    (run,) = mixed[1].find({"fltune.method": "Broken", "fltune.status": "failed"})
+    assert run.status == "FAILED"
+    assert "a width of 3 is bad luck" in run.tags["fltune.stop_reason"]
+
+
+@pytest.mark.search
+def test_a_method_of_which_every_trial_fails_leaves_the_others_alone(mixed):
+    lost = mixed[0].methods["Hopeless"]
+    assert (lost.best, lost.val, lost.test, lost.failed) == ({}, None, None, 1)
+    (run,) = mixed[1].find({"fltune.method": "Hopeless", "fltune.kind": "method"})
+    assert run.status == "FAILED"
+    assert run.tags["fltune.stop_reason"] == "no trial completed"
+
+
+@pytest.mark.search
+def test_a_run_that_diverges_is_recorded_as_such_and_never_wins(mixed):
+    good, bad = trials(mixed, "Diverging")
+    assert (good["status"], bad["status"]) == ("complete", "diverged")
+    assert bad["score"] == 0.0
+    assert "diverged in round" in bad["message"]
+    summary = mixed[0].methods["Diverging"]
+    assert (summary.best, summary.diverged) == ({"server.lr": 1.0}, 1)
+    (run,) = mixed[1].find({"fltune.method": "Diverging", "fltune.status": "diverged"})
+    assert run.status == "FAILED"
+
+
+@pytest.mark.search
+def test_an_exact_grid_runs_each_cell_once_in_order(mixed):
+    cells = [(r["values"]["server.lr"], r["values"]["server.beta"]) for r in trials(mixed, "Grid")]
+    assert cells == [(0.5, 0.5), (0.5, 0.9), (1.0, 0.5), (1.0, 0.9)]
+
+
+@pytest.mark.search
+def test_asha_stops_trials_which_are_pruned_and_never_win(mixed):
+    runs = trials(mixed, "Stopped")
+    pruned = [r for r in runs if r["status"] == "pruned"]
+    assert runs[0]["status"] == "complete"  # the first has nobody above it
+    assert len(pruned) >= 2
+    for run in pruned:
+        assert 4 <= run["rows"][-1]["round"] < 12
+        assert run["message"] == (
+            f"stopped early by the scheduler after {run['rows'][-1]['round']:g} rounds"
+        )
+        assert run["client_samples"] == run["rows"][-1]["round"] * 4 * 2 * 8  # what it cost
+    summary = mixed[0].methods["Stopped"]
+    assert summary.pruned == len(pruned)
+    assert summary.best["client.lr"] in {r["values"]["client.lr"] for r in runs if r not in pruned}
+    found = mixed[1].find({"fltune.method": "Stopped", "fltune.status": "pruned"})
+    assert len(found) == len(pruned)
+    assert {run.status for run in found} == {"FINISHED"}
+
+
+@pytest.mark.search
+def test_what_is_not_stopped_is_complete_with_all_its_rounds(mixed):
+    for run in mixed[2]:
+        rounds = [row["round"] for row in run["rows"]]
+        assert rounds == sorted(set(rounds))
+        if run["status"] == "complete":
+            assert rounds[-1] == (12 if run["method"] == "Stopped" else 4)
+    assert {r["status"] for r in mixed[2] if r["kind"] == "confirmation"} == {"complete"}
+
+
+@pytest.mark.search
+def test_confirmations_are_never_stopped_early(mixed):
+    (again,) = [r for r in mixed[2] if r["method"] == "Stopped" and r["kind"] == "confirmation"]
+    assert again["rows"][-1]["round"] == 12
+
+
+@pytest.mark.search
+def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def no_ray(settings):
+        yield 1
+
+    def broken(config, concurrent, state, listen):
+        records = [TrialRecord("One", "trial", n, {"client.lr": 0.1}, 0) for n in range(2)]
+        for record in records:
+            record.message = "RuntimeError: bad luck"
+            listen("start", record)
+            listen("end", record)
+        return records
+
+    monkeypatch.setattr("fltune.search.search.ray_session", no_ray)
+    monkeypatch.setattr("fltune.search.search.run_campaign", broken)
+    raw = {**PLAIN, "tracking": {"root": str(tmp_path / "mlruns")}}
+    with pytest.raises(FltuneError) as caught:
+        search(raw, methods=["One"], name="lost")
+    assert str(caught.value) == "every trial failed; the first one said: RuntimeError: bad luck"
+    assert caught.value.exit_code == 1
+    assert (tmp_path / "mlruns/searches/lost/trials.jsonl").read_text().count("\n") == 2
+    store = Store.open(
+        f"sqlite:///{tmp_path / 'mlruns/mlflow.db'}", "config", tmp_path / "artifacts"
+    )
+    runs = store.find({"fltune.search": "lost"})
+    statuses = {run.tags["fltune.kind"]: run.status for run in runs}
+    assert statuses == {"search": "KILLED", "method": "KILLED", "trial": "FAILED"}
+
+
+@pytest.mark.search
+def test_an_interrupt_ends_the_whole_search(tmp_path):
+    raw = {
+        **PLAIN,
+        "experiment": {**PLAIN["experiment"], "rounds": 100_000, "eval_every": 50_000},
+        "tracking": {"root": "mlruns"},
+    }
+    (tmp_path / "long.yaml").write_text(yaml.safe_dump(raw))
+    argv = [sys.executable, "-m", "fltune", "search", "long.yaml", "--name", "long"]
+    state = tmp_path / "mlruns/searches/long/ray"
+    with subprocess.Popen(
+        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            patience = time.monotonic() + 90
+            while not any(p.is_dir() for p in state.glob("*")) and time.monotonic() < patience:
+                time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    database = tmp_path / "mlruns/mlflow.db"
+    store = Store.open(f"sqlite:///{database}", "long", tmp_path / "artifacts")
+    runs = store.find({"fltune.search": "long"})
+    assert [run.status for run in runs] == ["KILLED"] * 3  # the search and its two methods

@@ -1,0 +1,253 @@
+"""The command line, in this process where possible; the search itself is in tests/search."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from fltune.cli import main
+
+TINY = {
+    "experiment": {
+        "data": {"name": "digits", "clients": 10},
+        "model": {"name": "mlp", "hidden": [8]},
+        "client": {"lr": 0.1, "steps": 2, "batch_size": 8},
+        "rounds": 4,
+        "eval_every": 2,
+    },
+    "methods": {
+        "FedAvg": {"space": {"client.lr": {"grid": [0.1, 0.2]}}},
+        "FedGM": {
+            "server": {"name": "fedgm", "beta": 0.5},
+            "space": {"server.lr": {"loguniform": [0.5, 2.0]}},
+        },
+    },
+    "search": {"trials": 3, "confirm_seeds": 1},
+}
+COMMANDS = ("search", "run", "plan", "list", "ui")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(TINY))
+    return str(path)
+
+
+@pytest.fixture
+def call(capsys):
+    """Return exit code, standard output and standard error of a command."""
+
+    def run(*argv):
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in argv])
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def python(*argv, cwd=None):
+    return subprocess.run(
+        [sys.executable, *map(str, argv)], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_help_names_every_command(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    assert all(command in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(call, command):
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    assert f"python -m fltune {command}" in " ".join(out.split())
+
+
+def test_an_unknown_command_is_refused_with_the_nearest(call):
+    code, out, err = call("serach", "x.yaml")
+    assert (code, out) == (2, "")
+    assert err == (
+        "fltune: unknown command 'serach'; did you mean 'search'?; "
+        "there are: search, run, plan, list, ui\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["run", "{file}", "--method", "FedAvgM"],
+            "unknown method 'FedAvgM'; did you mean 'FedAvg'",
+        ),
+        (["run", "{file}.missing", "--method", "A"], "tiny.yaml.missing: cannot be read: No such"),
+        (["run", "{file}", "--method", "FedGM", "--set", "server.beta=1"], "server.beta: found 1"),
+        (["run", "{file}", "--method", "FedGM", "--set", "rounds"], "write KEY=VALUE"),
+        (["run", "{file}", "--method", "FedGM", "--set", "data.clients=9999"], "9999"),
+        (["search", "{file}", "--trials", "0"], "search.trials: found 0"),
+        (["search", "{file}", "--method", "X"], "unknown method 'X'"),
+        (["search", "{file}", "--name", "a/b"], "name: found 'a/b'; must be a plain name"),
+        (["search", "{file}", "--set", "resources.gpus=64"], "resources.gpus: found 64 per trial"),
+        (["search", "{file}", "--set", "search.metric=test/accuracy"], "select on validation"),
+        (["search", "{file}", "--set", "data.clients=9999"], "9999"),
+        (["plan", "{file}", "--set", "client.lr=0"], "client.lr: found 0; should be greater"),
+        (["list", "server"], "unknown kind 'server'; did you mean 'servers'"),
+        (["ui", "--set", "rounds=3"], "rounds: only tracking.* can be set here"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_one_message_on_stderr(call, file, tmp_path, argv, message):
+    argv = [a.replace("{file}", file) for a in argv]
+    if argv[0] == "search":
+        argv += ["--set", f"tracking.root={tmp_path / 'mlruns'}"]
+    code, out, err = call(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("fltune: ")
+    assert message in err
+    assert not (tmp_path / "mlruns").exists()  # nothing was started
+
+
+@pytest.mark.parametrize(
+    "argv", [["run", "{file}"], ["search"], ["search", "{file}", "--trails", 3]]
+)
+def test_what_is_missing_or_unknown_on_the_line_is_exit_code_2(call, file, argv):
+    code, out, err = call(*[str(a).replace("{file}", file) for a in argv])
+    assert (code, out) == (2, "")
+    assert "Usage" in err
+
+
+def test_run_ends_with_one_json_object(call, file):
+    code, out, err = call("run", file, "--method", "FedGM", "--set", "server.lr=2", "--json")
+    assert (code, err) == (0, "")
+    *_, last = out.splitlines()
+    result = json.loads(last)
+    assert result["method"] == "FedGM"
+    assert (result["rounds"], result["stop_reason"]) == (4, "completed")
+    assert {"val/accuracy", "val/loss", "test/accuracy", "train/loss"} <= set(result["metrics"])
+    assert set(result["comm"]) == {"up_bits", "down_bits"}
+    assert (
+        result["comm"]["up_bits"] == 4 * 10 * (65 * 8 + 9 * 10) * 32
+    )  # rounds, clients, parameters, bits
+    assert set(result["participation"]) == {"tau_max", "tau_avg"}
+    assert result["seconds"] > 0
+    assert result["strategy"] in ("loop", "stacked")
+    assert "test/accuracy" in out
+
+
+def test_a_run_that_diverges_still_ends_with_valid_json(call, file):
+    code, out, _ = call("run", file, "--method", "FedGM", "--set", "server.lr=1e30", "--json")
+    assert code == 0
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    result = json.loads(out.splitlines()[-1], parse_constant=refuse)
+    assert result["stop_reason"] == "diverged"
+    assert "diverged in round" in result["message"]
+    assert "test/accuracy" not in result["metrics"]
+
+
+def test_without_json_there_is_none(call, file):
+    _, out, _ = call("run", file, "--method", "FedAvg", "--set", "rounds=1")
+    assert "FedAvg: completed 1 rounds" in out
+    assert "{" not in out
+
+
+def test_plan_prints_the_bill_and_its_json(call, file):
+    code, out, _ = call("plan", file, "--json", "--set", "search.trials=5", "--method", "FedGM")
+    assert code == 0
+    assert "core minutes" in out
+    bill = json.loads(out.splitlines()[-1])
+    assert list(bill["methods"]) == ["FedGM"]
+    assert bill["methods"]["FedGM"]["trials"] == 5
+    assert bill["methods"]["FedGM"]["rounds"] == (5 + 1) * 4
+
+
+@pytest.mark.parametrize(
+    "kind", ["algorithms", "servers", "participation", "partitions", "datasets", "models"]
+)
+def test_list_prints_a_table_and_json(call, kind):
+    code, out, _ = call("list", kind, "--json")
+    entries = json.loads(out)
+    assert code == 0
+    assert all(entry["summary"] for entry in entries)
+    code, out, _ = call("list", kind)
+    assert code == 0
+    assert all(entry["name"] in out for entry in entries)
+
+
+def test_list_spaces_finds_the_files_below_the_working_directory(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "search_spaces").mkdir()
+    (tmp_path / "search_spaces" / "x.yaml").write_text(yaml.safe_dump(TINY))
+    _, out, _ = call("list", "spaces", "--json")
+    (entry,) = json.loads(out)
+    assert entry["methods"] == ["FedAvg", "FedGM"]
+
+
+def test_ui_without_a_store_says_so(call, tmp_path):
+    code, out, err = call("ui", "--set", f"tracking.root={tmp_path / 'none'}")
+    assert (code, out) == (2, "")
+    assert "there is no store at" in err
+    assert "run a search first" in err
+    assert not (tmp_path / "none").exists()
+
+
+def test_ui_listens_on_this_machine_only(call, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        "fltune.cli.subprocess.call", lambda argv, env: started.append((argv, env)) or 0
+    )
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "mlflow.db").touch()
+    code, out, _ = call("ui", "--port", 5077, "--set", f"tracking.root={tmp_path}")
+    ((argv, env),) = started
+    assert code == 0
+    assert argv[argv.index("--host") + 1] == "127.0.0.1"
+    assert argv[argv.index("--port") + 1] == "5077"
+    assert f"sqlite:///{tmp_path / 'mlflow.db'}" in argv
+    assert env["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert "http://127.0.0.1:5077" in out
+
+
+def test_an_interrupt_is_exit_code_130(call, file, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fltune.runner.run", interrupted)
+    code, _, err = call("run", file, "--method", "FedAvg")
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def test_as_a_module_it_is_the_same_program(tmp_path):
+    done = python("-m", "fltune", "nonsense", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fltune: unknown command 'nonsense'; there are: search, run")
+
+
+def test_importing_fltune_is_light():
+    heavy = "'torch', 'lightning', 'ray', 'mlflow', 'optuna', 'pydantic', 'numpy'"
+    done = python("-c", f"import sys, fltune; print([m for m in ({heavy}) if m in sys.modules])")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_reading_a_config_needs_neither_ray_nor_mlflow_nor_optuna(file):
+    program = (
+        "import sys, fltune.cli; from fltune.search.config import SearchConfig; "
+        f"SearchConfig.read({file!r}); "
+        "print([m for m in ('ray', 'mlflow', 'optuna') if m in sys.modules])"
+    )
+    done = python("-c", program)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    import fltune
+
+    with pytest.raises(AttributeError, match="has no attribute 'serach'"):
+        fltune.serach  # noqa: B018
+    assert all(getattr(fltune, name) is not None for name in fltune.__all__)
