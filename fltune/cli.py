@@ -79,6 +79,12 @@ def run(
     console = _console()
     result = run_experiment(experiment, on_row=lambda row: _print_row(row, console))
     console.print(f"{method}: {result.message}", highlight=False, markup=False)
+    held = result.data
+    console.print(
+        f"  {held['clients']} clients with {held['size_min']} to {held['size_max']} samples "
+        f"(median {held['size_median']:g})",
+        highlight=False,
+    )
     for key, value in sorted(result.metrics.items()):
         console.print(f"  {key:16} {value:.4f}", highlight=False)
     up, down = (result.comm[k] / 8 / 2**20 for k in ("up_bits", "down_bits"))
@@ -88,7 +94,8 @@ def run(
         highlight=False,
     )
     plain = asdict(result)
-    kept = ("rounds", "metrics", "comm", "participation", "client_samples", "seconds", "strategy")
+    kept = ["rounds", "metrics", "comm", "participation", "client_samples", "seconds"]
+    kept += ["strategy", "data"]
     reason = {"stop_reason": result.stop_reason.value, "message": result.message}
     _finish({"method": method, **reason, **{k: plain[k] for k in kept}}, as_json)
 

@@ -159,6 +159,13 @@ class FederatedData:
         counts = torch.bincount(cell, minlength=self.num_clients * self.num_classes)
         return counts.view(self.num_clients, self.num_classes)
 
+    def holdings(self) -> dict[str, Any]:
+        """Return each client's size and, with classes, its label histogram, as plain lists."""
+        held: dict[str, Any] = {"client_sizes": self.sizes.tolist()}
+        if self.num_classes is not None:
+            held["label_histograms"] = self.histograms().tolist()
+        return held
+
     def report(self) -> dict[str, Any]:
         """Return what a reader must know of the partition, in plain numbers for JSON.
 

@@ -203,9 +203,13 @@ class Recorder:
         self._methods[method.name] = method
         fixed = method.experiment(method.first_values()).as_params()
         params = {k: v for k, v in fixed.items() if k not in method.space.dimensions}
-        self._try(
-            lambda: self._branches.update({method.name: self.tree.method(method.name, params)})
-        )
+
+        def write() -> None:
+            branch = self.tree.method(method.name, params)
+            self._branches[method.name] = branch
+            branch.run.log_dict(_partition_of(method), "partition.json")
+
+        self._try(write)
 
     def ended(self, trial: TrialRecord) -> None:
         """Keep one ended trial or confirmation run."""
@@ -245,7 +249,7 @@ class Recorder:
             }
             metrics["search/score"] = summary.val
             counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
-            metrics.update({f"search/{k}": float(v) for k, v in counts.items()})
+            branch.run.set_tags({f"fltune.{k}": v for k, v in counts.items()})
             metrics["search/client_samples"] = float(summary.client_samples)
             branch.finish(summary.best, mean_curve(confirmed), metrics)
 
@@ -268,3 +272,12 @@ class Recorder:
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+def _partition_of(method: Method) -> dict[str, Any]:
+    """Return who holds what in the trials of a method: summary, sizes, label histograms."""
+    from fltune.runner import load_data
+
+    experiment = method.experiment(method.first_values())
+    data = load_data(experiment.data, experiment.seed)
+    return {**data.report(), **data.holdings()}

@@ -156,3 +156,11 @@ def test_wrong_splits(val, num_classes, message):
 def test_wrong_split(x, y, message):
     with pytest.raises(DataError, match=message):
         Split(x, y)
+
+
+def test_holdings_are_plain_lists_of_sizes_and_histograms():
+    x, y = torch.zeros(6, 2), torch.tensor([0, 1, 1, 0, 1, 1])
+    train, other = Split(x, y), Split(x[:2], y[:2])
+    clients = [torch.tensor([0, 1]), torch.tensor([2, 3, 4, 5])]
+    data = FederatedData.from_clients(train, other, other, clients, num_classes=2)
+    assert data.holdings() == {"client_sizes": [2, 4], "label_histograms": [[1, 1], [1, 3]]}
