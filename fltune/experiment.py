@@ -60,7 +60,7 @@ class DataSection(Component):
 
     clients: Count = Field(50, description="number of clients N")
     partition: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(PARTITIONS, key="kind"))]
+        Annotated[Component, BeforeValidator(section(PARTITIONS, key="kind", default="iid"))]
     ] = Field(default="iid", validate_default=True, description="how samples are dealt out")
     val_fraction: Annotated[Real, Field(gt=0, lt=1)] = Field(
         0.1, description="share of the training samples held out for validation"
@@ -123,35 +123,35 @@ class Experiment(Section):
     """
 
     data: SerializeAsAny[
-        Annotated[DataSection, BeforeValidator(section(DATASETS, DataSection))]
+        Annotated[DataSection, BeforeValidator(section(DATASETS, DataSection, default="digits"))]
     ] = Field(default="digits", validate_default=True)
-    model: SerializeAsAny[Annotated[Component, BeforeValidator(section(MODELS))]] = Field(
-        default="mlp", validate_default=True
+    model: SerializeAsAny[Annotated[Component, BeforeValidator(section(MODELS, default="mlp"))]] = (
+        Field(default="mlp", validate_default=True)
     )
     loss: Annotated[str, BeforeValidator(_known_loss)] = Field(
         "cross_entropy", description="per-sample loss, by name or import path"
     )
     participation: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(PARTICIPATION, key="kind"))]
+        Annotated[Component, BeforeValidator(section(PARTICIPATION, key="kind", default="full"))]
     ] = Field(default="full", validate_default=True)
     client: SerializeAsAny[
         Annotated[Component, BeforeValidator(lambda raw: validate(ClientSection, raw))]
     ] = Field(default={}, validate_default=True)
-    algorithm: SerializeAsAny[Annotated[Component, BeforeValidator(section(ALGORITHMS))]] = Field(
-        default="fedavg", validate_default=True
-    )
-    server: SerializeAsAny[
-        Annotated[ServerSection, BeforeValidator(section(SERVERS, ServerSection))]
+    algorithm: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(ALGORITHMS, default="fedavg"))]
     ] = Field(default="fedavg", validate_default=True)
-    compression: SerializeAsAny[Annotated[Component, BeforeValidator(section(COMPRESSORS))]] = (
-        Field(default="identity", validate_default=True)
-    )
-    work: SerializeAsAny[Annotated[Component, BeforeValidator(section(WORK, key="kind"))]] = Field(
-        default="nominal", validate_default=True
-    )
-    delays: SerializeAsAny[Annotated[Component, BeforeValidator(section(DELAYS, key="kind"))]] = (
-        Field(default="none", validate_default=True)
-    )
+    server: SerializeAsAny[
+        Annotated[ServerSection, BeforeValidator(section(SERVERS, ServerSection, default="fedavg"))]
+    ] = Field(default="fedavg", validate_default=True)
+    compression: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(COMPRESSORS, default="identity"))]
+    ] = Field(default="identity", validate_default=True)
+    work: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(WORK, key="kind", default="nominal"))]
+    ] = Field(default="nominal", validate_default=True)
+    delays: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(DELAYS, key="kind", default="none"))]
+    ] = Field(default="none", validate_default=True)
     rounds: Count = Field(100, description="communication rounds T")
     eval_every: Count = Field(
         1, description="rounds between two validations; the last round is always validated"
@@ -178,7 +178,17 @@ class Experiment(Section):
             self.server.build().prepare(self.rounds)
         except ValueError as error:
             wrong.append(located("server", f"{error} (rounds)"))
-        if self.algorithm.build().plain_server and self.server.target is not FedSGD:
+        algorithm = self.algorithm.build()
+        try:
+            algorithm.check(self.compression.build())
+        except ValueError as error:
+            wrong.append(located("compression", str(error)))
+        try:
+            self.delays.build().check(algorithm.oldest_start())
+        except ValueError as error:
+            name = self.algorithm.component_name
+            wrong.append(located("delays", f"{error} (algorithm {name!r})"))
+        if algorithm.plain_server and self.server.target is not FedSGD:
             text = "the method defines the whole server step; use server: fedavg"
             wrong.append(
                 located("server", f"{text} with algorithm {self.algorithm.component_name!r}")

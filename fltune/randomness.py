@@ -8,6 +8,7 @@ arithmetic wraps: one call gives the shuffling keys of a whole cohort.
 
 from __future__ import annotations
 
+import math
 import zlib
 
 import torch
@@ -105,11 +106,10 @@ def seed_global(seed: int, device: torch.device) -> None:
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return float32 numbers in [0, 1) of the given shape, a pure function of one scalar key.
 
-    Works under ``torch.vmap`` with a batched key, where a generator would not.
+    Keys [C] give a row of numbers each, [C, *shape]. Works under ``torch.vmap`` with a batched key,
+    where a generator would not.
     """
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     position = torch.arange(count, device=key.device, dtype=torch.int64)
-    bits = _shift(mix(mix(position) ^ key), 40)  # 24 bits: all that float32 can hold
-    return (bits.to(torch.float32) * 2.0**-24).reshape(shape)
+    bits = _shift(mix(mix(position) ^ key.unsqueeze(-1)), 40)  # 24 bits: all that float32 can hold
+    return (bits.to(torch.float32) * 2.0**-24).reshape(*key.shape, *shape)

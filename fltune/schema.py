@@ -165,7 +165,10 @@ def problems(error: ValidationError, prefix: str = "") -> list[str]:
 
 
 def section(
-    registry: Registry, base: type[Component] = Component, key: str = "name"
+    registry: Registry,
+    base: type[Component] = Component,
+    key: str = "name",
+    default: str | None = None,
 ) -> Callable[[Any], Component]:
     """Return the parser of a section that names one of a registry's components.
 
@@ -175,6 +178,7 @@ def section(
         registry: where names are looked up.
         base: section class with further fields that every component of this kind has.
         key: the key that holds the name.
+        default: the component of a section that names none.
     """
 
     def parse(raw: Any) -> Component:
@@ -186,7 +190,7 @@ def section(
             raise problem(
                 f"found {raw!r}; a {registry.kind} is a name or a mapping with {key!r} in it"
             )
-        name = raw.get(key)
+        name = raw.get(key, default)
         if not isinstance(name, str):
             known = ", ".join(registry)
             raise problem(f"{key} is {name!r}; name a {registry.kind}: {known}")

@@ -49,17 +49,30 @@ def federated(x, y, counts) -> FederatedData:
 
 @dataclass
 class Recorder(L.Callback):
-    """Keeps model, pseudo-gradient, server state and communicated bits after every round."""
+    """Keeps what there is after every round.
+
+    Attributes:
+        x: the model.
+        d: the pseudo-gradient.
+        state: the server optimizer's state.
+        server: the algorithm's server state.
+        clients: the algorithm's state of all clients, rows by client id.
+        bits: communicated so far, (down, up).
+    """
 
     x: list = field(default_factory=list)
     d: list = field(default_factory=list)
     state: list = field(default_factory=list)
+    server: list = field(default_factory=list)
+    clients: list = field(default_factory=list)
     bits: list = field(default_factory=list)
 
     def on_train_epoch_end(self, trainer, pl_module):
         self.x.append(pl_module.x)
         self.d.append(pl_module.pseudo_gradient)
         self.state.append({k: v.clone() for k, v in (pl_module.server.state or {}).items()})
+        self.server.append({k: v.clone() for k, v in pl_module.server_state.items()})
+        self.clients.append(pl_module.client_state.gather(torch.arange(pl_module.num_clients)))
         self.bits.append((pl_module.bits_down, pl_module.bits_up))
 
 
@@ -90,6 +103,10 @@ def fit(
     work=None,
     losses=squared_error,
     strategy="loop",
+    compressor=None,
+    seed=0,
+    delays=None,
+    repeats=False,
     **options,
 ):
     """Train a :class:`Linear` by rounds; return what was recorded, and the module."""
@@ -97,13 +114,21 @@ def fit(
     if x0 is not None:
         network.w.data.copy_(torch.tensor(x0, dtype=torch.float64))
     rounds = rounds or len(cohorts)
-    participation = Full() if cohorts is None else Trace(cohorts)
+    participation = Full() if cohorts is None else Trace(cohorts, repeats)
     sgd = sgd or LocalSGD(lr=0.1, steps=2, batch_size=None)
     module = FederatedModule(
-        network, losses, algorithm or FedAvg(), sgd, data.num_clients, rounds, strategy=strategy
+        network,
+        losses,
+        algorithm or FedAvg(),
+        sgd,
+        data.num_clients,
+        rounds,
+        strategy=strategy,
+        compressor=compressor,
+        seed=seed,
     )
     source = FederatedDataModule(
-        data, participation.bind(data.num_clients, 0), sgd, 0, torch.float64, work
+        data, participation.bind(data.num_clients, 0), sgd, seed, torch.float64, work, delays
     )
     recorder = Recorder()
     trainer(rounds, server or FedSGD(), recorder, **options).fit(module, source)

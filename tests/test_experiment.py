@@ -261,3 +261,9 @@ def test_a_bare_name_is_written_out_with_its_own_key():
     merged = dotted.merge({"participation": "uniform"}, {"participation": {"per_round": 3}})
     assert merged == {"participation": {"kind": "uniform", "per_round": 3}}
     assert Experiment.parse(raw).participation.per_round == 5
+
+
+def test_a_section_without_a_name_is_the_default_component():
+    experiment = Experiment.parse({"server": {"lr": 2.0}, "model": {"hidden": [5]}})
+    assert (experiment.server.name, experiment.server.lr) == ("fedavg", 2.0)
+    assert (experiment.model.name, experiment.model.hidden) == ("mlp", [5])

@@ -21,9 +21,8 @@ A whole algorithm, FedProx (Li et al. 2020), from outside the package:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ from fltune.federation.local import LocalProblem, LocalResult, LocalSGD
 from fltune.parameters import Checked, parameter
 
 State = dict[str, Tensor]
-"""Named tensors: server state ([d] or [N]), or the rows of a cohort ([C, d] or [C])."""
+"""Named tensors: server state ([d], [N], rows of [d]), or the rows of a cohort ([C, d] or [C])."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,12 @@ class RoundInfo:
         client_lr: eta_l of this round.
         server_lr: eta_g of this round.
         sgd: the clients' optimizer.
+        nominal_steps: K of the run, the same in all rounds: the local steps in steps mode; in
+            epochs mode the mean over all clients of E ceil(n_i / B).
+        steps: int64 [C], the local steps K_i that each client is to make.
         delays: int64 [C], the age in rounds of the model that each client is to start from.
         compressor: of the run, for a downlink that is compressed too.
         key: int64 scalar, the server's randomness of this round.
-        sizes: lengths of the model's tensors, in the order they lie in x.
     """
 
     round: int
@@ -63,10 +64,21 @@ class RoundInfo:
     client_lr: float
     server_lr: float
     sgd: LocalSGD
+    nominal_steps: float
+    steps: Tensor
     delays: Tensor
     compressor: Compressor
     key: Tensor
-    sizes: Sequence[int]
+
+
+def uniform_only() -> Any:
+    """Declare ``weighting`` for a method whose memory of all clients counts each of them alike."""
+    return parameter(
+        "uniform",
+        "aggregation weights: the method minimises the plain mean of the clients' losses",
+        symbol="p_i",
+        choices=("uniform",),
+    )
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,7 @@ class Algorithm(Checked):
         compressed: names of the message's entries that the run's compressor works on.
         plain_server: whether the method defines the whole server step, so that any other server
             optimizer than plain averaging (``fedavg``) would change it.
+        fewest_clients: per round, below which the method is not what it claims to be.
         memory: persistent vectors of the server (the model included) and of each client, in words.
         paper: authors, year, and the algorithm's number there.
     """
@@ -100,6 +113,7 @@ class Algorithm(Checked):
     acts_on_empty_rounds: ClassVar[bool] = False
     compressed: ClassVar[tuple[str, ...]] = ("update",)
     plain_server: ClassVar[bool] = False
+    fewest_clients: ClassVar[int] = 1
     memory: ClassVar[str] = "server d, client 0"
 
     def server_state(self, x: Tensor, num_clients: int) -> State:
@@ -110,6 +124,10 @@ class Algorithm(Checked):
         """Return the state of a client that has not taken part yet; x [d] is the initial model."""
         return {}
 
+    def oldest_start(self) -> int:
+        """Return the age in rounds of the oldest model that a client may start from."""
+        return 0
+
     def initial_problem(self, x: Tensor, info: RoundInfo) -> LocalProblem | None:
         """Return a problem that all clients solve before round 0; None (the default) for none."""
         return None
@@ -119,6 +137,9 @@ class Algorithm(Checked):
     ) -> tuple[Tensor, State, State]:
         """Return model, server state and all clients' state, from the initial problem's result."""
         raise NotImplementedError
+
+    def check(self, compressor: Compressor) -> None:
+        """Raise ValueError if the method cannot work with this compressor."""
 
     def warnings(self, sgd: LocalSGD) -> list[str]:
         """Return what a user should know before running this method so, a sentence each."""
@@ -167,14 +188,20 @@ class Algorithm(Checked):
         """
         return client
 
-    def bits_down(self, dimension: int) -> float:
-        """Bits sent to each active client."""
+    def bits_down(self, dimension: int, compressor: Compressor) -> float:
+        """Bits sent to each active client: uncompressed, unless a method says otherwise."""
         return BITS_PER_FLOAT * self.down * dimension
 
     def bits_up(self, dimension: int, compressor: Compressor) -> float:
         """Bits sent by each active client: compressed vectors as the compressor counts them."""
         plain = BITS_PER_FLOAT * (self.up - len(self.compressed)) * dimension
         return plain + len(self.compressed) * compressor.bits(dimension)
+
+
+def mean_gradient(result: LocalResult) -> Tensor:
+    """Return each client's mean plain gradient over its own K_i steps, [C, d]."""
+    assert result.gradient_sum is not None, "the local problem did not ask for gradient_sum"
+    return result.gradient_sum / result.steps.clamp(min=1).unsqueeze(1)
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:

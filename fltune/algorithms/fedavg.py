@@ -9,6 +9,9 @@ rate: Yang, Fang, Liu (2021), Algorithm 1.
 The last step is the server optimizer's (``server``): FedAvg's own is ``fedavg`` with lr 1; with
 ``fedgm`` it is general server momentum. d floats down, d up, no client state. Unequal numbers of
 local steps are used as they are: the objective then tilts toward clients with more steps.
+
+CyCP (Cho et al. 2023) is FedAvg with cyclic participation. Its local procedures are GD: steps 1,
+batch_size null; SGD: steps; SSGD, components fixed for the run: epochs 1, batches fixed.
 """
 
 from __future__ import annotations

@@ -55,8 +55,18 @@ def take(values: Tensor, index: Tensor) -> Tensor:
     return values.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
+def batches_per_pass(size: Tensor, batch_size: int | None) -> Tensor:
+    """Return ceil(n_i / B), int64 [C], for clients of n_i samples; 1 for full batches (None)."""
+    return torch.ones_like(size) if batch_size is None else -(size // -batch_size)
+
+
 def plan_batches(
-    held: Holdings, keys: Tensor, amount: Tensor, unit: str, batch_size: int | None
+    held: Holdings,
+    keys: Tensor,
+    amount: Tensor,
+    unit: str,
+    batch_size: int | None,
+    fixed: Tensor | None = None,
 ) -> BatchPlan:
     """Shuffle each client's samples and cut them into batches.
 
@@ -70,24 +80,32 @@ def plan_batches(
         amount: int64 [C] >= 0, local epochs or steps of each client.
         unit: ``"epochs"`` or ``"steps"``.
         batch_size: B >= 1, or None for one full batch per pass.
+        fixed: int64 [C], the clients' randomness of the run: their batches are drawn from it, once
+            and for all, and ``keys`` shuffle whole batches; None draws new batches in every pass.
     """
     size = held.size
     longest = int(size.max())
     width = min(batch_size or longest, longest)
     # a full batch per pass: every client's one batch, however many samples it has
-    per_pass = torch.ones_like(size) if batch_size is None else -(size // -batch_size)
+    per_pass = batches_per_pass(size, batch_size)
     steps = amount * per_pass if unit == "epochs" else amount
     total = int(steps.max())
     passes = int((-(steps // -per_pass)).max())
-    order = _permutations(keys, size, longest, passes, cut=per_pass > 1)
-
     step = torch.arange(total, device=size.device).unsqueeze(1)
     visit = (step // per_pass).clamp(max=max(passes - 1, 0))
-    begin = (step % per_pass) * width
+    client = torch.arange(len(size), device=size.device).expand(total, -1)
+    batch = step % per_pass
+    if fixed is None:
+        order = _permutations(keys, size, longest, passes, cut=per_pass > 1)
+    else:
+        order = _permutations(fixed, size, longest, 1, cut=per_pass > 1)
+        most = int(per_pass.max())
+        batch = _permutations(keys, per_pass, most, passes, cut=per_pass > 1)[client, visit, batch]
+        visit = torch.zeros_like(visit)
+    begin = batch * width
     place = begin.unsqueeze(2) + torch.arange(width, device=size.device)
     valid = (place < size.unsqueeze(1)) & (step < steps).unsqueeze(2)
     place = torch.where(valid, place, begin.unsqueeze(2))
-    client = torch.arange(len(size), device=size.device).expand(total, -1)
     local = order[client.unsqueeze(2), visit.unsqueeze(2), place]
     return BatchPlan(held.order[held.start.unsqueeze(1) + local], valid.sum(2), steps)
 

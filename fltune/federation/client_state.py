@@ -48,10 +48,19 @@ class ClientState:
         return rows
 
     def scatter(self, clients: Tensor, rows: dict[str, Tensor]) -> None:
-        """Write the rows of some clients; new clients get a row of their own."""
+        """Write the rows of some clients; new clients get a row of their own.
+
+        Raises:
+            ValueError: a client twice, whose two new states would contradict each other.
+        """
         if not self.template:
             return
         clients = clients.cpu()
+        if len(clients.unique()) < len(clients):
+            raise ValueError(
+                f"clients {clients.tolist()} of one round: a client that takes part twice has two "
+                "new states; methods with client state need distinct clients (repeats: false)"
+            )
         new = clients[self._row[clients] < 0]
         self._row[new] = torch.arange(self._seen, self._seen + len(new))
         self._seen += len(new)

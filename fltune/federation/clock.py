@@ -29,6 +29,17 @@ DELAYS = Registry(
 class Delays(Checked):
     """No delay: every client starts from the current model."""
 
+    @property
+    def longest(self) -> int:
+        """The greatest age that may be drawn."""
+        return 0
+
+    def check(self, oldest: int) -> None:
+        """Raise ValueError if an age may be drawn above ``oldest``, the most a method allows."""
+        if self.longest > oldest:
+            means = f"keeps models up to {oldest} rounds old" if oldest else "ignores delays"
+            raise ValueError(f"starts from models up to {self.longest} rounds old; {means}")
+
     def bind(self, seed: int) -> Delays:
         """Set the run's seed. Returns self."""
         self.seed = seed
@@ -45,6 +56,11 @@ class UniformDelays(Delays):
 
     window: int = parameter(5, "models that a client may start from", ge=1)
 
+    @property
+    def longest(self) -> int:
+        """The age of the oldest model."""
+        return self.window - 1
+
     def draw(self, round: int, clients: Tensor) -> Tensor:
         """Return delays uniform on 0..min(t, window - 1)."""
         ages = min(round, self.window - 1) + 1
@@ -56,6 +72,11 @@ class RecordedDelays(Delays):
     """Delays as they were recorded, for the clients of a recorded cohort in ascending order."""
 
     rounds: list[list[int]] = parameter(doc="delay of each client of each round")
+
+    @property
+    def longest(self) -> int:
+        """The greatest recorded delay."""
+        return max((age for ages in self.rounds for age in ages), default=0)
 
     def draw(self, round: int, clients: Tensor) -> Tensor:
         """Return the recorded delays of round t."""

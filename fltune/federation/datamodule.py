@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from fltune.data.federated import FederatedData, Split
-from fltune.federation.batches import BatchPlan, Holdings, plan_batches
+from fltune.federation.batches import BatchPlan, Holdings, batches_per_pass, plan_batches
 from fltune.federation.clock import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
 from fltune.participation.base import Participation
-from fltune.randomness import client_keys, mix
+from fltune.randomness import client_keys, derive_seed, mix
 
 EVALUATION_CHUNK = 4096
 """Samples evaluated at once: bounds the memory of activations, never the number of batches."""
@@ -38,6 +38,7 @@ class Cohort:
         plan: the local batches; None in an empty round.
         held: which samples the clients hold; None in an empty round.
         delays: int64 [C], how many rounds old the model is that each client starts from.
+        nominal_steps: K, the same in all rounds; see :meth:`FederatedDataModule.nominal_steps`.
     """
 
     round: int
@@ -48,6 +49,7 @@ class Cohort:
     plan: BatchPlan | None
     held: Holdings | None
     delays: Tensor
+    nominal_steps: float
 
     def full_batch(self) -> BatchPlan | None:
         """Return one batch of all samples for each client; None in an empty round."""
@@ -123,9 +125,24 @@ class FederatedDataModule(L.LightningDataModule):
         if ids:
             held = Holdings(data.order, data.offsets.to(clients.device)[clients], sizes)
             amount = self.work.amount(round, clients)
-            plan = plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size)
+            plan = self._plan(held, keys, amount, clients)
         delays = self.delays.draw(round, clients)
-        return Cohort(round, clients, sizes, keys, data.train, plan, held, delays)
+        steps = self.nominal_steps
+        return Cohort(round, clients, sizes, keys, data.train, plan, held, delays, steps)
+
+    def _plan(self, held: Holdings, keys: Tensor, amount: Tensor, clients: Tensor) -> BatchPlan:
+        fixed = None
+        if self.sgd.batches == "fixed":
+            fixed = client_keys(derive_seed(self.seed, "batches"), 0, clients)
+        return plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size, fixed)
+
+    @property
+    def nominal_steps(self) -> float:
+        """The run's K: ``sgd.steps``, or the mean over all clients of E ceil(n_i / B)."""
+        if self.sgd.unit == "steps":
+            return float(self.sgd.amount)
+        per_pass = batches_per_pass(self.data.sizes, self.sgd.batch_size)
+        return self.sgd.amount * per_pass.double().mean().item()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sampler's state for Lightning's checkpoint."""

@@ -40,7 +40,7 @@ def solve_exact(
     if not has_exact_prox(network, losses):
         raise ValueError(
             f"an exact prox of {type(network.network).__name__} with this loss has no closed form; "
-            "use prox: inexact"
+            "use local steps (prox: inexact, exact: false)"
         )
     index, count = full.index[0], full.count[0]
     x, y = data.x[index], data.y[index]  # [C, B, (k,) d] and [C, B, (k)]

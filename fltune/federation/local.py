@@ -52,6 +52,12 @@ class LocalSGD(Checked):
     momentum: float = parameter(0.0, "heavy-ball momentum, reset every round", ge=0, lt=1)
     weight_decay: float = parameter(0.0, "added to the gradient times w", ge=0)
     schedule: Schedule | None = parameter(None, "client learning rate over rounds; null: constant")
+    batches: str = parameter(
+        "shuffled",
+        "shuffled: drawn anew in every pass; fixed: drawn once per client, every pass visits them "
+        "in a new random order (shuffled SGD)",
+        choices=("shuffled", "fixed"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,6 +25,9 @@ from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSo
 from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
 
+MEMORY = "memory@"
+"""Client rows of error feedback: ``memory@update`` is what was lost of the entry ``update``."""
+
 
 class FederatedModule(L.LightningModule):
     """A federated run of one algorithm.
@@ -72,7 +75,8 @@ class FederatedModule(L.LightningModule):
         self.rounds = rounds
         self.solver = LocalSolver(self.flat, losses, sgd, strategy)
         self.num_clients = num_clients
-        self.compressor = compressor or Compressor()
+        self.compressor = (compressor or Compressor()).bind(self.flat.sizes)
+        algorithm.check(self.compressor)
         self.seed = seed
         self.loss_meter = MeanMetric(nan_strategy="disable")  # a NaN shall be seen
         self.accuracy = (
@@ -98,10 +102,12 @@ class FederatedModule(L.LightningModule):
     def on_fit_start(self) -> None:
         """Make the algorithm's state, or take it from the checkpoint."""
         x = self.x
+        source = self.trainer.datamodule  # type: ignore[attr-defined]
+        if source is not None:
+            source.delays.check(self.algorithm.oldest_start())
         self.server_state = self.algorithm.server_state(x, self.num_clients)
-        self.client_state = ClientState(
-            self.algorithm.client_state(x), self.num_clients, self.device
-        )
+        template = {**self.algorithm.client_state(x), **self._fresh_memory(x)}
+        self.client_state = ClientState(template, self.num_clients, self.device)
         if self._restored is not None:
             saved = self._restored["server"]
             self.server_state = {k: v.to(self.device) for k, v in saved.items()}
@@ -111,7 +117,7 @@ class FederatedModule(L.LightningModule):
 
     @torch.no_grad()
     def _initialise(self, x: Tensor) -> None:
-        """Let all clients solve the algorithm's initial problem, if it has one."""
+        """Let all clients solve the algorithm's initial problem, if it has one: a visit by all."""
         source = self.trainer.datamodule  # type: ignore[attr-defined]
         cohort = source.cohort(-1, range(self.num_clients)) if source is not None else None
         if cohort is None:
@@ -121,8 +127,14 @@ class FederatedModule(L.LightningModule):
         if problem is None:
             return
         result = self._solve(problem, cohort, info)
+        self._account(cohort, result, info)
         self.x, self.server_state, clients = self.algorithm.initialise(x, result, info)
-        self._clients.scatter(cohort.clients, clients)
+        self._clients.scatter(cohort.clients, {**self._clients.gather(cohort.clients), **clients})
+
+    def _fresh_memory(self, x: Tensor) -> base.State:
+        """What error feedback remembers of a client that has sent nothing yet."""
+        names = self.algorithm.compressed if self.compressor.error_feedback else ()
+        return {MEMORY + name: torch.zeros_like(x) for name in names}
 
     def _solve(self, problem: LocalProblem, cohort: Cohort, info: base.RoundInfo) -> LocalResult:
         assert cohort.plan is not None
@@ -145,16 +157,28 @@ class FederatedModule(L.LightningModule):
             if self.algorithm.acts_on_empty_rounds:
                 self._aggregate(x, {}, info)
             return
-        clients = self._clients.gather(cohort.clients)
+        stored = self._clients.gather(cohort.clients)
+        clients = {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
         problem = self.algorithm.local_problem(x, self._server, clients, info)
         result = self._solve(problem, cohort, info)
         message, clients = self.algorithm.uplink(x, self._server, clients, result, info)
-        for entry, name in enumerate(self.algorithm.compressed):
-            keys = cohort.keys + entry
-            message[name] = self.compressor(message[name], keys, self.flat.sizes)
+        message, memory = self._compress(message, stored, cohort.keys)
         self._aggregate(x, message, info)
-        self._pending = message, clients, info
+        self._pending = message, {**clients, **memory}, info
         self._account(cohort, result, info)
+
+    def _compress(
+        self, message: base.State, stored: base.State, keys: Tensor
+    ) -> tuple[base.State, base.State]:
+        """Return the message as the server decodes it, and what error feedback now remembers."""
+        decoded, memory = dict(message), {}
+        for entry, name in enumerate(self.algorithm.compressed):
+            key, vector, kept = keys + entry, message[name], MEMORY + name
+            if kept in stored:
+                decoded[name], memory[kept] = self.compressor.with_memory(vector, stored[kept], key)
+            else:
+                decoded[name] = self.compressor(vector, key)
+        return decoded, memory
 
     def _aggregate(self, x: Tensor, message: base.State, info: base.RoundInfo) -> None:
         self.pseudo_gradient, self.server_state = self.algorithm.aggregate(
@@ -167,10 +191,10 @@ class FederatedModule(L.LightningModule):
         if self._pending is None:
             return
         message, clients, info = self._pending
-        clients = self.algorithm.downlink(
+        after = self.algorithm.downlink(
             self.x, self._server, clients, message, self.pseudo_gradient, info
         )
-        self._clients.scatter(info.clients, clients)
+        self._clients.scatter(info.clients, {**clients, **after})
 
     def _info(self, cohort: Cohort) -> base.RoundInfo:
         raw = torch.ones_like(cohort.sizes)
@@ -183,19 +207,21 @@ class FederatedModule(L.LightningModule):
             num_clients=self.num_clients,
             clients=cohort.clients,
             weights=weights / weights.sum(),
-            client_lr=self.sgd.rate(cohort.round, self.rounds),
-            server_lr=self.server.learning_rate(cohort.round),
+            client_lr=self.sgd.rate(max(cohort.round, 0), self.rounds),
+            server_lr=self.server.learning_rate(max(cohort.round, 0)),
             sgd=self.sgd,
+            nominal_steps=cohort.nominal_steps,
+            steps=cohort.sizes if cohort.plan is None else cohort.plan.steps,
             delays=cohort.delays,
             compressor=self.compressor,
             key=torch.tensor(derive_seed(self.seed, "server", cohort.round), device=self.device),
-            sizes=self.flat.sizes,
         )
 
     def _account(self, cohort: Cohort, result: LocalResult, info: base.RoundInfo) -> None:
         active = len(cohort.clients)
-        self.bits_down += active * self.algorithm.bits_down(self.flat.dimension)
-        self.bits_up += active * self.algorithm.bits_up(self.flat.dimension, self.compressor)
+        dimension = self.flat.dimension
+        self.bits_down += active * self.algorithm.bits_down(dimension, self.compressor)
+        self.bits_up += active * self.algorithm.bits_up(dimension, self.compressor)
         self.client_samples += cohort.plan.samples if cohort.plan else 0
         self.round_metrics = {"train/loss": (info.weights * result.loss).sum()}
 

@@ -17,10 +17,13 @@ class Trace(Participation):
 
     Raises:
         ValueError: an empty trace, or a client id outside 0..N-1, or one that stands twice in a
-            round.
+            round without ``repeats``.
     """
 
     rounds: list[list[int]] = parameter(doc="client ids of each round; [] is an empty round")
+    repeats: bool = parameter(
+        False, "whether a client may stand twice in a round, as in a buffer of asynchronous updates"
+    )
 
     def check(self, num_clients: int) -> None:
         """Refuse ids that are no client of the population."""
@@ -32,8 +35,10 @@ class Trace(Participation):
                 raise ValueError(
                     f"rounds[{t}] names client {wrong[0]}; ids are 0..{num_clients - 1}"
                 )
-            if len(set(cohort)) < len(cohort):
-                raise ValueError(f"rounds[{t}] names a client twice: {cohort}")
+            if len(set(cohort)) < len(cohort) and not self.repeats:
+                raise ValueError(
+                    f"rounds[{t}] names a client twice: {cohort}; allow it with repeats: true"
+                )
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return the recorded ids of round t."""

@@ -57,6 +57,7 @@ class MethodSummary:
         trials, pruned, diverged, failed: counts.
         seeds_diverged: confirmation runs that diverged; an accuracy counts as 0 there, a loss is
             left out.
+        seeds_failed: confirmation runs that ended with an error; they count nowhere.
         edges: parameters whose winning value lies on a border of its space that can be moved.
         client_samples: samples processed by clients in all trials, confirmation apart.
         bits_up, bits_down: communication of one confirmed run, mean over seeds.
@@ -74,6 +75,7 @@ class MethodSummary:
     client_samples: int
     bits_up: float = 0.0
     bits_down: float = 0.0
+    seeds_failed: int = 0
 
     @property
     def test(self) -> Interval | None:
@@ -148,14 +150,17 @@ def summarise(
 ) -> MethodSummary:
     """Reduce the records of one method."""
     counts = {s: sum(r.status == s for r in trials) for s in ("pruned", "diverged", "failed")}
-    names = sorted({name for r in confirmed for name in r.metrics})
-    intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in names}
+    names = {name for r in confirmed for name in r.metrics}
+    if "val/accuracy" in names:  # a diverged run has no test metrics, and shall count as 0
+        names.add("test/accuracy")
+    intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in sorted(names)}
     return MethodSummary(
         best=dict(best.values) if best else {},
         val=best.score if best else None,
         metrics={n: i for n, i in intervals.items() if i is not None},
         trials=len(trials),
         seeds_diverged=sum(r.status == "diverged" for r in confirmed),
+        seeds_failed=sum(r.status == "failed" for r in confirmed),
         edges=method.extendable_edges(best.values) if best else {},
         client_samples=sum(r.client_samples for r in trials),
         bits_up=_mean([r.comm.get("up_bits", 0.0) for r in confirmed]),

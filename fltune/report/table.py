@@ -100,6 +100,8 @@ def warnings_of(summary: Summary) -> list[str]:
             )
         if m.failed:
             lines.append(f"{name}: {m.failed} of {m.trials} trials failed with an error")
+        if m.seeds_failed:
+            lines.append(f"{name}: {m.seeds_failed} confirmation runs failed with an error")
         if not m.best:
             lines.append(f"{name}: no trial completed; nothing to confirm")
         if m.seeds_diverged:

@@ -88,6 +88,12 @@ def test_a_seed_that_diverged_has_no_accuracy_and_its_loss_is_left_out():
     assert (summary.metrics["test/loss"].mean, summary.metrics["test/loss"].seeds) == (2.0, 2)
 
 
+def test_a_confirmation_that_failed_counts_nowhere_but_is_counted():
+    runs = [confirmed(0, 0.8), confirmed(1, None, "failed")]
+    summary = summarise(METHOD, [record(score=0.9)], record(score=0.9), runs)
+    assert (summary.seeds_failed, summary.test.seeds, summary.test.mean) == (1, 1, 0.8)
+
+
 def test_a_method_without_a_winner():
     summary = summarise(METHOD, [record(0, "diverged")], None, [])
     assert (summary.best, summary.val, summary.test, summary.edges) == ({}, None, None, {})
@@ -159,3 +165,10 @@ def test_json_has_no_nan_and_all_that_is_promised():
 def test_finite_leaves_all_else_alone():
     plain = {"a": [1, "nan", None, True, {"b": 2.5}]}
     assert finite(plain) == plain
+
+
+def test_a_winner_that_diverged_on_every_seed_counts_as_zero():
+    bad = {"val/accuracy": 0.1, "train/loss": math.nan}
+    runs = [record(i, "diverged", kind="confirmation", metrics=bad) for i in range(2)]
+    summary = summarise(METHOD, [record(score=0.9)], record(score=0.9), runs)
+    assert (summary.test.mean, summary.test.seeds, summary.seeds_diverged) == (0.0, 2, 2)

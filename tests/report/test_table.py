@@ -85,8 +85,9 @@ def test_warnings_say_what_to_distrust():
         "Multistage FedGM: the winner's server.lr=1.235 is the highest of its space; "
         "the best value may lie beyond, widen the range"
     )
-    text = "\n".join(warnings_of(summary(edges={}, failed=2, seeds_diverged=1)))
+    text = "\n".join(warnings_of(summary(edges={}, failed=2, seeds_diverged=1, seeds_failed=3)))
     assert "FedAvg: 2 of 12 trials failed with an error" in text
+    assert "FedAvg: 3 confirmation runs failed with an error" in text
     assert "FedAvg: the winner diverged on 1 confirmation seeds" in text
 
 

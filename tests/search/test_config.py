@@ -322,6 +322,11 @@ def test_a_method_inherits_from_the_base_and_a_component_replaces_another():
         ({"s": {"name": "a", "x": 1}}, {"s": "b"}, {"s": "b"}),
         ({"s": [1, 2]}, {"s": [3]}, {"s": [3]}),
         (
+            {"participation": "uniform"},
+            {"participation": {"per_round": 3}},
+            {"participation": {"kind": "uniform", "per_round": 3}},
+        ),
+        (
             {"d": {"p": {"kind": "a", "x": 1}, "n": 2}},
             {"d": {"p": {"kind": "b"}}},
             {"d": {"p": {"kind": "b"}, "n": 2}},

@@ -72,6 +72,14 @@ def test_a_slower_trial_at_a_time_makes_it_longer(bill):
     assert plan(SearchConfig.parse(raw)).concurrent == 1
 
 
+def test_a_long_run_is_not_run_to_be_priced():
+    raw = {**RAW, "experiment": {**RAW["experiment"], "rounds": 200_000}}
+    started = time.perf_counter()
+    bill = plan(SearchConfig.parse(raw, methods=["Grid"]))
+    assert time.perf_counter() - started < 20  # minutes otherwise
+    assert bill.methods["Grid"].rounds == 5 * 200_000
+
+
 def test_the_printed_bill_names_every_method(bill):
     console = Console(file=io.StringIO(), width=100)
     print_bill(bill, SearchConfig.parse(RAW, "my.yaml"), console)

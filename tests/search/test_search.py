@@ -15,7 +15,8 @@ from fltune.cli import main
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
 from fltune.search.record import RecordFile, TrialRecord
-from fltune.search.search import Recorder, search
+from fltune.search.recorder import Recorder
+from fltune.search.search import search
 from fltune.tracking import Store, TrackingError
 
 METHODS = ("FedAvg", "FedGM")
@@ -174,7 +175,8 @@ def test_a_method_run_carries_its_winner_and_its_confirmed_metrics(outcome, stor
         assert metrics["test/accuracy"] == found["test"]["mean"]
         assert metrics["test/accuracy_std"] == found["test"]["std"]
         assert metrics["search/score"] == found["val"]
-        assert metrics["search/trials"] == 4
+        counts = [run.tags[f"fltune.{k}"] for k in ("trials", "pruned", "diverged", "failed")]
+        assert counts == ["4", "0", "0", "0"]
         steps = [p.step for p in store.client.get_metric_history(run.id, "val/accuracy")]
         assert steps == [2, 4, 6, 8]  # the mean curve, by round
 
@@ -292,6 +294,13 @@ class FailingTree:
     def method(self, name, params):
         self._call("method")
         return self
+
+    @property
+    def run(self):
+        return self
+
+    def log_dict(self, content, file):
+        assert file == "partition.json"
 
     def trial(self, *args, **kwargs):
         self._call("trial")
