@@ -58,7 +58,6 @@ class Net(nn.Module):
 
 
 CONFIG = {
-    "name": None,
     "experiment": {
         "data": {
             "name": "own_model_and_data:Rings",

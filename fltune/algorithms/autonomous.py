@@ -7,7 +7,7 @@ Paper: Sun, Wu, Huang, Zhang (AAAI 2024), Algorithm 4.
 
 This is the clients' side; the step is the server optimizer's (``fedgm``, ``multistage``). A cohort
 is the m clients whose updates are in, ``delays`` is how old their models are, ``work`` how many
-steps they make; the paper's simulation has both uniform (windows of 5 and 10 models, 1 to 6 epochs).
+steps they make. The paper's simulation has both uniform: windows of 5 and 10 models, 1 to 6 epochs.
 
 - d floats down, d up. Memory: server window d (and the optimizer's own), client 0.
 - In an empty round nothing moves. Unequal steps are normalised by K_i.

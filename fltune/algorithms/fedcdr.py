@@ -23,9 +23,9 @@ x = prox_{eta r}(mean xhat_i).
 - Inner solver's start: the received x (``server``, default), the client's last x_i (``local``,
   FedDR's program), or y_i (``center``), whose limit is wrong unless there are many steps.
 - y_i + alpha (x - x_i), not x_i + alpha (x - x_i) as FedCDR's appendix A misprints.
-- Theory needs eta below :func:`fltune.theory.fedcdr_max_eta`, 1/(2L) at alpha = 1; the paper's grid,
-  10 to 1e4, is far beyond it for most losses and leaves local training nearly free. L is not known
-  here, so this is not checked.
+- Theory needs eta below :func:`fltune.theory.fedcdr_max_eta`, 1/(2L) at alpha = 1; the paper's
+  grid, 10 to 1e4, is far beyond it for most losses and leaves local training nearly free. L is not
+  known here, so this is not checked.
 """
 
 from __future__ import annotations
