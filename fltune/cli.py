@@ -75,8 +75,10 @@ def run(
     from fltune.runner import run as run_experiment
     from fltune.runner import use_threads
 
-    use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
     console = _console()
+    for text in experiment.cautions():
+        console.print(f"note: {text}", highlight=False, markup=False)
+    use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
     result = run_experiment(experiment, on_row=lambda row: _print_row(row, console))
     console.print(f"{method}: {result.message}", highlight=False, markup=False)
     held = result.data

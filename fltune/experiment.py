@@ -222,6 +222,26 @@ class Experiment(Section):
             dotted.assign(raw, key, value)
         return Experiment.parse(raw)
 
+    def cautions(self) -> list[str]:
+        """Return what a user should know before running this config, a sentence each.
+
+        Nothing here is wrong; it is unusual, or known to fail.
+        """
+        algorithm = self.algorithm.build()
+        found = list(algorithm.warnings(self.client.build()))
+        active = getattr(self.participation, "per_round", self.data.clients)
+        if active < algorithm.fewest_clients:
+            found.append(
+                f"participation: {active} client a round; {self.algorithm.component_name} corrects "
+                f"nothing with fewer than {algorithm.fewest_clients}"
+            )
+        if not algorithm.any_server and self.server.target is not FedSGD:
+            found.append(
+                f"no paper defines {self.algorithm.component_name} with the server optimizer "
+                f"{self.server.component_name}"
+            )
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain nested values: what a YAML file would hold."""
         return self.model_dump(mode="json")

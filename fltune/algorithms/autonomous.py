@@ -31,6 +31,7 @@ from fltune.federation.local import LocalResult
 class Autonomous(Stale):
     """Average the clients' displacements per local step, from stale models."""
 
+    any_server: ClassVar[bool] = True
     paper: ClassVar[str] = "Sun et al. 2024, Algorithm 4"
 
     def uplink(

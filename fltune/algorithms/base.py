@@ -96,6 +96,8 @@ class Algorithm(Checked):
         plain_server: whether the method defines the whole server step, so that any other server
             optimizer than plain averaging (``fedavg``) would change it.
         fewest_clients: per round, below which the method is not what it claims to be.
+        any_server: whether papers combine the method with server momentum or adaptive servers; where
+            they do not, such a combination is named.
         memory: persistent vectors of the server (the model included) and of each client, in words.
         paper: authors, year, and the algorithm's number there.
     """
@@ -113,6 +115,7 @@ class Algorithm(Checked):
     acts_on_empty_rounds: ClassVar[bool] = False
     compressed: ClassVar[tuple[str, ...]] = ("update",)
     plain_server: ClassVar[bool] = False
+    any_server: ClassVar[bool] = False
     fewest_clients: ClassVar[int] = 1
     memory: ClassVar[str] = "server d, client 0"
 
@@ -128,7 +131,7 @@ class Algorithm(Checked):
         """Return the age in rounds of the oldest model that a client may start from."""
         return 0
 
-    def initial_problem(self, x: Tensor, info: RoundInfo) -> LocalProblem | None:
+    def initial_problem(self, x: Tensor) -> LocalProblem | None:
         """Return a problem that all clients solve before round 0; None (the default) for none."""
         return None
 

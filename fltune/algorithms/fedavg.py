@@ -26,4 +26,5 @@ from fltune.algorithms.base import Algorithm
 class FedAvg(Algorithm):
     """Average the clients' local models; the base of every server-side method."""
 
+    any_server: ClassVar[bool] = True
     paper: ClassVar[str] = "McMahan et al. 2017, Algorithm 1; Yang, Fang, Liu 2021, Algorithm 1"

@@ -101,7 +101,7 @@ class FedCDR(Algorithm):
         """Return the problem argmin_z f_i(z) + |z - anchor|^2 / (2 eta)."""
         return LocalProblem(start, mu=1 / self.eta, anchor=anchor, exact=self.prox == "exact")
 
-    def initial_problem(self, x: Tensor, info: RoundInfo) -> LocalProblem | None:
+    def initial_problem(self, x: Tensor) -> LocalProblem | None:
         """Return the prox of x^0, unless clients start at consensus."""
         return None if self.init == "consensus" else self.pulled(x, x)
 

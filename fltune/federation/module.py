@@ -118,14 +118,12 @@ class FederatedModule(L.LightningModule):
     @torch.no_grad()
     def _initialise(self, x: Tensor) -> None:
         """Let all clients solve the algorithm's initial problem, if it has one: a visit by all."""
-        source = self.trainer.datamodule  # type: ignore[attr-defined]
-        cohort = source.cohort(-1, range(self.num_clients)) if source is not None else None
-        if cohort is None:
-            return
-        info = self._info(cohort)
-        problem = self.algorithm.initial_problem(x, info)
+        problem = self.algorithm.initial_problem(x)
         if problem is None:
             return
+        source = self.trainer.datamodule  # type: ignore[attr-defined]
+        cohort = source.cohort(-1, range(self.num_clients))
+        info = self._info(cohort)
         result = self._solve(problem, cohort, info)
         self._account(cohort, result, info)
         self.x, self.server_state, clients = self.algorithm.initialise(x, result, info)

@@ -127,6 +127,9 @@ class Session:
             highlight=False,
             markup=False,
         )
+        for name, method in config.methods.items():
+            for text in method.experiment(method.first_values()).cautions():
+                self.console.print(f"note: {name}: {text}", highlight=False, markup=False)
         seeds = search.confirm_seeds
         with LiveDisplay(totals, seeds, search.maximize, concurrent, self.console) as live:
 

@@ -219,8 +219,8 @@ def test_the_run_s_error_feedback_is_ef_with_tracker_sent(case):
 
 
 TRI = Case(LIMITS["problem"]["A"], LIMITS["problem"]["b"], LIMITS["x0"], [], 5, 1.0, 0)
-PAIRS = [[t % 3, (t + 1) % 3] for t in range(400)]
-FULL = [[0, 1, 2]] * 400
+PAIRS = [[t % 3, (t + 1) % 3] for t in range(120)]
+FULL = [[0, 1, 2]] * 120
 
 
 def test_the_printed_divisor_breaks_the_zero_sum():
@@ -277,7 +277,7 @@ def test_limits():
         assert_at(reached(method), limit("fedpaq identity")["limit"])
     assert_at(reached(FedGATE(), cohorts=PAIRS), optimum)
     assert_at(reached(FedCOMGATE()), optimum)
-    assert_at(reached(SparseFedCOMGATE(), TopK(1), gamma=0.5), optimum)
+    assert_at(reached(SparseFedCOMGATE(), TopK(1), gamma=0.5), optimum, 1e-6)
 
 
 def test_unequal_steps_reach_the_optimum():
@@ -292,10 +292,10 @@ def test_unbiased_messages_reach_the_neighbourhood_of_the_optimum():
 
 @pytest.mark.parametrize("feedback", ["mean", "literal"])
 def test_wrong_memories_stop_elsewhere(feedback):
-    x = reached(SparseFedCOMGATE(feedback=feedback), TopK(1), gamma=0.5, cohorts=FULL * 2)
+    x = reached(SparseFedCOMGATE(feedback=feedback), TopK(1), gamma=0.5)
     assert (x - torch.tensor(LIMITS["x_star"])).norm() > 0.1
     expected = limit(f"fedcomgate top1 memory={feedback}")["reached"]
-    assert_at(x, expected, 0.05)
+    assert_at(x, expected)
 
 
 def test_a_compressed_method_works_with_any_server_optimizer():

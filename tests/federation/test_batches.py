@@ -16,14 +16,15 @@ batch_sizes = st.none() | st.integers(1, 14)
 quick = settings(deadline=None, max_examples=60)
 
 
-def plan(sizes, amount, unit="epochs", batch_size=3, seed=0, round=0, clients=None):
+def plan(sizes, amount, unit="epochs", batch_size=3, seed=0, round=0, clients=None, fixed=False):
     """The batches of some clients (all if left out); client i holds rows 100 i, 100 i + 1, ..."""
     ids = torch.arange(len(sizes)) if clients is None else torch.tensor(clients)
     size = torch.tensor(sizes)
     order = torch.cat([100 * i + torch.arange(n) for i, n in enumerate(sizes)])
     held = Holdings(order, (size.cumsum(0) - size)[ids], size[ids])
     amounts = torch.as_tensor(amount).expand(len(sizes))[ids]
-    return plan_batches(held, client_keys(seed, round, ids), amounts, unit, batch_size)
+    run = client_keys(seed, -7, ids) if fixed else None
+    return plan_batches(held, client_keys(seed, round, ids), amounts, unit, batch_size, run)
 
 
 def batches(plan, client):
@@ -116,6 +117,53 @@ def test_clients_may_do_no_work_at_all():
     assert made.steps.tolist() == [0, 2]
     assert batches(made, 0) == []
     assert len(batches(made, 1)) == 2
+
+
+@quick
+@given(sizes_, batch_sizes, st.integers(0, 99), st.data())
+def test_fixed_batches_are_those_of_the_run_in_an_order_of_the_pass(sizes, batch_size, seed, data):
+    ids = list(range(len(sizes)))
+    some = sorted(data.draw(st.sets(st.sampled_from(ids), min_size=1)))
+    first = plan(sizes, 1, "epochs", batch_size, seed, 0, fixed=True)
+    later = plan(sizes, 3, "epochs", batch_size, seed, 5, some, fixed=True)
+    for place, i in enumerate(some):
+        components = batches(first, i)
+        assert sorted(chain(*components)) == [100 * i + j for j in range(sizes[i])]
+        visited, count = batches(later, place), len(components)
+        assert later.steps[place] == len(visited) == 3 * count
+        for k in range(3):
+            assert sorted(visited[k * count : (k + 1) * count]) == sorted(components)
+
+
+def test_the_order_of_fixed_batches_is_new_in_every_pass_round_and_client():
+    base = plan([12, 12], 2, batch_size=2, fixed=True)
+    first, second = batches(base, 0)[:6], batches(base, 0)[6:]
+    assert first != second
+    assert batches(plan([12, 12], 2, batch_size=2, round=1, fixed=True), 0) != batches(base, 0)
+    other = [[row - 100 for row in b] for b in batches(base, 1)]
+    assert sorted(other) != sorted(batches(base, 0))
+    orders = {}
+    for t in range(3000):
+        made = plan([3], 1, batch_size=1, round=t, fixed=True)
+        order = tuple(made.index[:, 0, 0].tolist())
+        orders[order] = orders.get(order, 0) + 1
+    assert len(orders) == 6
+    assert max(abs(n - 500) for n in orders.values()) < 100  # 5 standard deviations
+
+
+def test_the_cohort_of_fixed_batches():
+    split = Split(torch.arange(12.0).view(12, 1), torch.zeros(12, dtype=torch.int64))
+    data = FederatedData.from_clients(split, split, split, [torch.arange(12)], 1)
+    sgd = LocalSGD(epochs=1, batch_size=2, batches="fixed")
+
+    def drawn(seed, round):
+        return batches(
+            FederatedDataModule(data, Full().bind(1, 0), sgd, seed).cohort(round, [0]).plan, 0
+        )
+
+    assert sorted(drawn(0, 0)) == sorted(drawn(0, 1))
+    assert drawn(0, 0) != drawn(0, 1)
+    assert sorted(drawn(0, 0)) != sorted(drawn(1, 0))
 
 
 def test_cohort_carries_the_clients_of_the_round():

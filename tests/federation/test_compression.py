@@ -104,6 +104,7 @@ def test_sparsifiers_lose_at_most_their_bound(v, k):
         decoded = compressor(v, keys(1))
         assert (decoded != 0).sum() <= compressor.kept(v.shape[1])
         assert torch.equal(decoded[decoded != 0], v[decoded != 0])
+    assert (Grid(7.0)(v, keys(1)) - v).square().sum() <= Grid().bound(v.shape[1]) * total
     lost = (TopK(k)(v, keys(1)) - v).square().sum()
     assert lost <= TopK(k).bound(v.shape[1]) * total * (1 + 1e-9)
 
@@ -309,7 +310,7 @@ class Started(Algorithm):
     def client_state(self, x):
         return {"start": x}
 
-    def initial_problem(self, x, info):
+    def initial_problem(self, x):
         return LocalProblem(start=x)
 
     def initialise(self, x, result, info):

@@ -9,7 +9,6 @@ compressor may have any q, one with q < 1 is a contraction and needs error feedb
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -57,7 +56,7 @@ class Compressor(Checked):
         return float(BITS_PER_FLOAT * n)
 
     def block_bound(self, n: int) -> float:
-        """An upper bound on q(v) over all blocks of n numbers; inf if there is none."""
+        """An upper bound on q(v) over all blocks of n numbers."""
         return 0.0
 
     def bind(self, sizes: Sequence[int]) -> Compressor:
@@ -73,7 +72,7 @@ class Compressor(Checked):
         return sum(count * self.block_bits(n) for count, n in self.blocks(dimension))
 
     def bound(self, dimension: int) -> float:
-        """Return an upper bound on q(v) over all vectors of this length; inf if there is none."""
+        """Return an upper bound on q(v) over all vectors of this length."""
         return max(self.block_bound(n) for _, n in self.blocks(dimension))
 
     def uniforms(self, v: Tensor, keys: Tensor) -> Tensor:
@@ -114,8 +113,8 @@ class Grid(Compressor):
         return torch.round(v / self.step) * self.step
 
     def block_bound(self, n: int) -> float:
-        """None: small vectors are lost whole, q = 1, and q(v) has no bound for a wide grid."""
-        return math.inf
+        """1: 0 is a multiple too, so that no number moves by more than itself."""
+        return 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ class Affine(Blockwise):
         return float(2 * BITS_PER_FLOAT + self.width * n)
 
     def block_bound(self, n: int) -> float:
-        """N scale^2 / 4 with (max - min)^2 <= 2 |v|^2."""
+        """From a variance of at most n scale^2 / 4, and (max - min)^2 <= 2 |v|^2."""
         return n / (2 * self._last**2)
 
 

@@ -106,6 +106,6 @@ class RandK(Sparsifier):
         return float(BITS_PER_FLOAT * self.kept(n) + 64)
 
     def block_bound(self, n: int) -> float:
-        """Q itself, which is the same for all vectors."""
+        """Exactly q, which is the same for all vectors."""
         k = self.kept(n)
         return n / k - 1 if self.scaled else 1.0 - k / n
