@@ -96,8 +96,8 @@ class Algorithm(Checked):
         plain_server: whether the method defines the whole server step, so that any other server
             optimizer than plain averaging (``fedavg``) would change it.
         fewest_clients: per round, below which the method is not what it claims to be.
-        any_server: whether papers combine the method with server momentum or adaptive servers; where
-            they do not, such a combination is named.
+        any_server: whether papers combine the method with server momentum or adaptive servers; a
+            combination that none defines is named.
         memory: persistent vectors of the server (the model included) and of each client, in words.
         paper: authors, year, and the algorithm's number there.
     """

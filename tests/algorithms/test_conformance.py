@@ -1,0 +1,426 @@
+"""What every registered algorithm must do, whatever it is: one that is added joins by itself.
+
+Random regression rows, clients of uneven sizes that make uneven numbers of steps, and a server
+optimizer with momentum wherever the method allows one.
+"""
+
+import gc
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from quadratics import Recorder, trainer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fltune.algorithms import ALGORITHMS
+from fltune.data.federated import FederatedData, Split
+from fltune.federation import FederatedDataModule, FederatedModule, LocalSGD, RoundCheckpoint
+from fltune.federation.clock import Delays, UniformDelays
+from fltune.federation.compression import QSGD, Compressor, TopK
+from fltune.federation.losses import squared_error
+from fltune.federation.schedules import InverseSqrt
+from fltune.federation.work import WorkPerClient
+from fltune.models.linear import Linear
+from fltune.participation.full import Full
+from fltune.participation.trace import Trace
+from fltune.participation.uniform import Uniform
+from fltune.server.fedgm import FedGM, FedSGD
+
+CLIENTS, DIMENSION = 6, 5
+SIZES = [4, 7, 2, 5, 1, 6]
+STEPS = [1, 3, 2, 4, 2, 3]
+COHORTS = [[0, 2, 5], [1, 4], [], [0, 1, 3], [2, 3, 4, 5], [0, 5]]
+FIRST_EMPTY = COHORTS.index([])
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a method is run.
+
+    Attributes:
+        settings: its hyperparameters, where the defaults do not suit a tiny problem.
+        delays: ages of the models that clients start from.
+        compressor: of what clients send.
+        down, up: floats per active client, in multiples of d, as the papers have it; what the class
+            declares if left out.
+        scalars: numbers sent up besides vectors.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    delays: Delays | None = None
+    compressor: Compressor | None = None
+    down: int | None = None
+    up: int | None = None
+    scalars: int = 0
+
+
+STALE = UniformDelays(3)
+QUANTISED = QSGD(levels=8)
+CASES = {
+    "fedavg": Case(down=1, up=1),
+    "fedsum_b": Case(down=1, up=1),
+    "fedsum": Case(down=2, up=1),
+    "fedsum_cr": Case({"exact_rate": True}, down=1, up=1),
+    "scaffold": Case(down=2, up=2),
+    "mifa": Case(down=1, up=1),
+    "fedvarp": Case(down=1, up=1),
+    "fedau": Case({"cutoff": 3}, down=1, up=1),  # omega, the paper's d + 1st, is the server's here
+    "fedawe": Case(down=1, up=1),
+    "fedpaq": Case(compressor=QUANTISED, down=1, up=1),
+    "fedcom": Case(compressor=QUANTISED, down=1, up=1),
+    "fedgate": Case(down=2, up=1),
+    "fedcomgate": Case(compressor=QUANTISED, down=2, up=1),
+    "fedcomgate_sparse": Case(compressor=TopK(k=3), down=2, up=1),
+    "fedprox": Case(down=1, up=1),
+    "feddc": Case(down=2, up=2),
+    "fednova": Case(down=1, up=1, scalars=1),
+    "fedcdr": Case({"eta": 0.5}, down=1, up=1),
+    "feddr": Case({"eta": 0.5, "l1": 0.01}, down=1, up=1),
+    "autonomous": Case(delays=STALE, down=1, up=1),
+    "fedbuff": Case(delays=STALE, down=1, up=1),
+}
+every = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+def rows(sizes=SIZES):
+    """Deal noisy regression rows, ``sizes[i]`` to client i."""
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(sum(sizes), DIMENSION, generator=random, dtype=torch.float64)
+    y = x @ torch.arange(1.0, DIMENSION + 1).double()
+    y = y + 0.1 * torch.randn(len(y), generator=random, dtype=torch.float64)
+    split = Split(x.unsqueeze(1), y.unsqueeze(1))  # one equation per sample
+    return FederatedData.from_clients(split, split, split, torch.arange(len(x)).split(sizes), None)
+
+
+class Shuffled(FederatedDataModule):
+    """Hands the clients of a cohort over in descending order."""
+
+    def cohort(self, round, ids):
+        return super().cohort(round, ids[::-1])
+
+
+class Run:
+    """One run of a method, built anew as a new process would."""
+
+    def __init__(
+        self,
+        name,
+        cohorts=COHORTS,
+        *,
+        rounds=None,
+        data=None,
+        steps=STEPS,
+        sgd=None,
+        seed=3,
+        dtype=torch.float64,
+        strategy="stacked",
+        source=FederatedDataModule,
+        path=None,
+        keep=True,
+        **changes,
+    ):
+        self.case = replace(CASES.get(name, Case()), **changes)
+        self.algorithm = ALGORITHMS.load(name)(**self.case.settings)
+        data = data or rows()
+        pattern = Trace(cohorts) if isinstance(cohorts, list) else cohorts
+        self.rounds = rounds or len(cohorts)
+        sgd = sgd or LocalSGD(lr=0.03, steps=2, batch_size=2, schedule=InverseSqrt(20))
+        work = WorkPerClient(steps) if sgd.unit == "steps" else None
+        network = Linear((1, DIMENSION)).to(dtype)
+        self.module = FederatedModule(
+            network,
+            squared_error,
+            self.algorithm,
+            sgd,
+            data.num_clients,
+            self.rounds,
+            strategy=strategy,
+            compressor=self.case.compressor,
+            seed=seed,
+        )
+        pattern = pattern.bind(data.num_clients, seed)
+        self.source = source(data, pattern, sgd, seed, dtype, work, self.case.delays)
+        self.server = FedSGD(0.8) if self.algorithm.plain_server else FedGM(0.8, 0.5, 0.7)
+        self.recorded = Recorder()
+        saved = [] if path is None else [RoundCheckpoint(path)]
+        records = [self.recorded] if keep else []
+        self.data, self.callbacks = data, [self.server, *records, *saved]
+
+    def fit(self, until=None, resume_from=None):
+        """Train, all rounds or fewer."""
+        trainer(until or self.rounds, *self.callbacks).fit(
+            self.module, self.source, ckpt_path=resume_from, weights_only=True
+        )
+        return self
+
+    @property
+    def x(self):
+        """The model after every round, [T, d]."""
+        return torch.stack(self.recorded.x)
+
+    def loss(self, x):
+        """The mean over clients of their mean loss at a model."""
+        train, losses = self.data.train, []
+        for i in range(self.data.num_clients):
+            held = self.data.client(i)
+            rest = train.x[held].to(x) @ x - train.y[held].to(x)  # [n, 1]
+            losses.append(0.5 * rest.square().mean())
+        return float(torch.stack(losses).mean())
+
+    def improves(self):
+        """Whether the last model is better than the first, x = 0."""
+        end = self.recorded.x[-1]
+        return self.loss(end) < self.loss(torch.zeros_like(end))
+
+    @property
+    def end(self):
+        """All that is left when the run is over."""
+        everyone = torch.arange(self.module.num_clients)
+        return {
+            "x": self.module.x,
+            "optimizer": self.server.state,
+            "server": self.module.server_state,
+            "clients": self.module.client_state.gather(everyone),
+            "bits": (self.module.bits_down, self.module.bits_up),
+            "samples": self.module.client_samples,
+        }
+
+
+def same(a, b, tolerance=0.0):
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_the_table_names_methods_that_there_are():
+    assert set(CASES) <= set(ALGORITHMS)
+
+
+# rounds of every shape
+
+
+@every
+def test_an_empty_round(name):
+    """Nobody pays, no client's state moves; neither does the server, unless the method says so."""
+    run = Run(name).fit()
+    kept, t = run.recorded, FIRST_EMPTY
+    assert kept.bits[t] == kept.bits[t - 1]
+    same(kept.clients[t], kept.clients[t - 1])
+    if not run.algorithm.acts_on_empty_rounds:
+        same(kept.server[t], kept.server[t - 1])
+        assert kept.d[t] is None
+    if kept.d[t] is None:
+        same(kept.x[t], kept.x[t - 1])
+        same(kept.state[t], kept.state[t - 1])
+    assert run.x.isfinite().all()
+
+
+@every
+def test_the_first_round_may_be_empty(name):
+    run = Run(name, [[], [1, 3], [0, 1]]).fit()
+    assert not run.recorded.x[0].any()
+    assert run.recorded.bits[0] == (0, 0)
+    assert run.x.isfinite().all()
+    assert run.improves()
+
+
+@every
+def test_one_client_in_a_round_or_at_all(name):
+    alone = Run(name, [[3], [1], [3], [5]]).fit()
+    assert alone.improves()
+    only = Run(name, [[0]] * 8, data=rows([4]), steps=[2]).fit()
+    assert only.improves()
+    assert only.module.client_state.seen == (1 if only.module.client_state.template else 0)
+
+
+@every
+def test_all_clients(name):
+    everyone = list(range(CLIENTS))
+    full = Run(name, Full(), rounds=12).fit()
+    assert full.improves()
+    same(full.end, Run(name, [everyone] * 12).fit().end)
+    same(full.end, Run(name, Uniform(CLIENTS), rounds=12).fit().end)
+
+
+@every
+@pytest.mark.parametrize("unit", ["steps", "epochs"])
+def test_uneven_clients(name, unit):
+    """Both strategies agree where clients have uneven sizes and make uneven numbers of steps."""
+    sgd = LocalSGD(lr=0.02, batch_size=2, momentum=0.3, weight_decay=0.01, **{unit: 2})
+    loop, stacked = (Run(name, sgd=sgd, strategy=s).fit() for s in ("loop", "stacked"))
+    plan = loop.source.cohort(0, list(range(CLIENTS))).plan
+    passes = [2 * -(n // -2) for n in SIZES]
+    assert plan.steps.tolist() == (STEPS if unit == "steps" else passes)
+    same(stacked.x, loop.x, 1e-12)
+    same(stacked.recorded.clients, loop.recorded.clients, 1e-12)
+    assert loop.improves()
+
+
+# numbers depend on the seed alone
+
+
+@every
+def test_loop_is_stacked(name):
+    loop, stacked = (Run(name, strategy=s).fit() for s in ("loop", "stacked"))
+    same(stacked.x, loop.x, 1e-12)
+    same(stacked.recorded.server, loop.recorded.server, 1e-12)
+    same(stacked.recorded.clients, loop.recorded.clients, 1e-12)
+    assert stacked.recorded.bits == loop.recorded.bits
+
+
+@every
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_the_same_seed_gives_the_same_numbers(name, strategy):
+    one, two = (Run(name, Uniform(3), rounds=5, strategy=strategy).fit() for _ in range(2))
+    same(one.end, two.end)
+    same(one.x, two.x)
+    other = Run(name, Uniform(3), rounds=5, strategy=strategy, seed=4).fit()
+    assert not torch.equal(one.x, other.x)
+
+
+@every
+def test_processing_order_does_not_matter(name):
+    ordered, reversed_ = (Run(name, source=s).fit() for s in (FederatedDataModule, Shuffled))
+    same(ordered.x, reversed_.x, 1e-12)
+    same(ordered.recorded.server, reversed_.recorded.server, 1e-12)
+    same(ordered.recorded.clients, reversed_.recorded.clients, 1e-12)
+
+
+@every
+def test_client_ids_are_names(name):
+    """Clients numbered backwards give the same model where no random number hangs on an id."""
+    last, plain = CLIENTS - 1, {"delays": None, "sgd": LocalSGD(lr=0.03, steps=2, batch_size=None)}
+    if (CASES.get(name) or Case()).compressor is QUANTISED:
+        plain["compressor"] = TopK(k=3)
+    data = rows()
+    held = [data.client(last - i) for i in range(CLIENTS)]
+    backwards = FederatedData.from_clients(data.train, data.val, data.test, held, None)
+    mirrored = [sorted(last - i for i in cohort) for cohort in COHORTS]
+    one = Run(name, **plain).fit()
+    two = Run(name, mirrored, data=backwards, steps=STEPS[::-1], **plain).fit()
+    same(one.x, two.x, 1e-12)
+    for here, there in zip(one.recorded.clients, two.recorded.clients, strict=True):
+        same(here, {key: value.flip(0) for key, value in there.items()}, 1e-12)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_a_resumed_run_equals_the_uninterrupted_one(name, dtype, tmp_path):
+    path = tmp_path / "run.ckpt"
+    whole = Run(name, dtype=dtype).fit()
+    Run(name, dtype=dtype, path=path).fit(until=4)
+    resumed = Run(name, dtype=dtype, path=path).fit(resume_from=path)
+    same(resumed.end, whole.end)
+    assert len(resumed.recorded.x) == len(COHORTS) - 4
+
+
+# precision
+
+
+class Watch(TorchDispatchMode):
+    """Notes every operation that makes numbers of a dtype."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.found = dtype, set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(value, torch.Tensor) and value.dtype == self.dtype:
+                self.found.add(str(func))
+        return result
+
+
+def floats(run):
+    """The dtypes of all that a run keeps."""
+    kept, held = run.recorded, [run.module.x, run.module.client_state.template]
+    everything = [*held, run.end, kept.x, kept.d, kept.state, kept.server, kept.clients]
+    return {value.dtype for value in tensors(everything) if value.is_floating_point()}
+
+
+def tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors(part)
+
+
+@every
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+def test_double_precision_throughout(name, strategy):
+    """Not one number of a round in float64 passes through float32."""
+    changes = {"strategy": strategy}
+    if (CASES.get(name) or Case()).compressor is QUANTISED:  # its draws have 24 bits, on purpose
+        changes["compressor"] = TopK(k=3)
+    run = Run(name, **changes)
+    with Watch(torch.float32) as watch:
+        run.fit()
+    assert not watch.found
+    assert floats(run) == {torch.float64}
+
+
+@every
+def test_single_precision_is_kept_and_near(name):
+    single, double = (Run(name, dtype=t).fit() for t in (torch.float32, torch.float64))
+    assert floats(single) == {torch.float32}
+    if (CASES.get(name) or Case()).compressor is QUANTISED:
+        return  # a rounding may tip a random level
+    torch.testing.assert_close(single.x.double(), double.x, rtol=1e-4, atol=1e-4)
+
+
+# who pays, who keeps what
+
+
+@every
+def test_communication_is_what_was_declared(name):
+    run = Run(name).fit()
+    case, algorithm, wire = run.case, run.algorithm, run.module.compressor
+    down, up = (case.down, case.up) if case.down else (algorithm.down, algorithm.up)
+    assert (algorithm.down, algorithm.up) == (down, up)
+    compressed = len(algorithm.compressed)
+    bits_down = 32 * down * DIMENSION
+    bits_up = 32 * (up - compressed) * DIMENSION + compressed * wire.bits(DIMENSION)
+    if name in CASES:
+        bits_up += 32 * case.scalars
+    else:
+        bits_up = algorithm.bits_up(DIMENSION, wire)
+    visits = 0
+    for cohort, bits in zip(COHORTS, run.recorded.bits, strict=True):
+        visits += len(cohort)
+        assert bits == pytest.approx((visits * bits_down, visits * bits_up), rel=1e-12)
+
+
+@every
+def test_absent_clients_keep_their_state_bit_for_bit(name):
+    run = Run(name).fit()
+    before = run.module.client_state.template
+    before = {key: value.expand(CLIENTS, *value.shape) for key, value in before.items()}
+    for cohort, after in zip(COHORTS, run.recorded.clients, strict=True):
+        absent = [i for i in range(CLIENTS) if i not in cohort]
+        for key, value in after.items():
+            assert torch.equal(value[absent], before[key][absent])
+        before = after
+
+
+def held_numbers():
+    """How many numbers live in tensors that anybody still refers to."""
+    gc.collect()
+    kept = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    return sum(t.numel() for t in kept)
+
+
+@every
+def test_memory_does_not_grow(name):
+    """200 rounds hold what 20 do, once as many clients have been seen."""
+    seen, sizes = {1, 2, 4}, []
+    for rounds in (20, 200):
+        run = Run(name, [[1, 4], [2], [], [1, 2]], rounds=rounds, keep=False).fit()
+        state = run.module.client_state
+        assert state.seen == (len(seen) if state.template else 0)
+        shapes = {key: value.shape for key, value in run.module.server_state.items()}
+        initial = run.algorithm.server_state(run.module.x, CLIENTS)
+        assert shapes == {key: value.shape for key, value in initial.items()}
+        sizes.append(held_numbers())
+        del run, state
+    assert sizes[0] == sizes[1]
