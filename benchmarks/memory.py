@@ -50,11 +50,8 @@ def population(clients: int) -> FederatedData:
     x = torch.randn(clients * SAMPLES, 784, generator=random)
     y = torch.randint(10, (len(x),), generator=random)
     unused = Split(x[:1], y[:1])
-    return FederatedData.from_clients(Split(x, y), unused, unused, [*_ids(len(x))], 10)
-
-
-def _ids(total: int) -> tuple[torch.Tensor, ...]:
-    return torch.arange(total).split(SAMPLES)
+    held = torch.arange(len(x)).split(SAMPLES)
+    return FederatedData.from_clients(Split(x, y), unused, unused, held, 10)
 
 
 def cohorts(kind: str, clients: int, per_round: int) -> Participation:

@@ -134,7 +134,8 @@ def list_(
     kind: Annotated[
         str,
         typer.Argument(
-            help="algorithms, servers, participation, partitions, datasets, models or spaces"
+            help="algorithms, servers, participation, partitions, datasets, models, compressors, "
+            "schedules, work, delays or spaces"
         ),
     ],
     as_json: Json = False,

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fltune.cli import main
+from fltune.report.listing import REGISTRIES
 
 TINY = {
     "experiment": {
@@ -166,9 +167,7 @@ def test_plan_prints_the_bill_and_its_json(call, file):
     assert bill["methods"]["FedGM"]["rounds"] == (5 + 1) * 4
 
 
-@pytest.mark.parametrize(
-    "kind", ["algorithms", "servers", "participation", "partitions", "datasets", "models"]
-)
+@pytest.mark.parametrize("kind", REGISTRIES)
 def test_list_prints_a_table_and_json(call, kind):
     code, out, _ = call("list", kind, "--json")
     entries = json.loads(out)

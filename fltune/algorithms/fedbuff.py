@@ -48,4 +48,4 @@ class FedBuff(Stale):
 
     def client_weights(self, x: Tensor, info: RoundInfo) -> Tensor:
         """Return p_i s(tau_i), p_i = 1/Z unless weighted by samples."""
-        return info.weights * (1.0 + info.delays).to(x) ** -self.staleness_exponent
+        return info.weights * (1 + info.delays).to(x) ** -self.staleness_exponent

@@ -1,4 +1,8 @@
-"""What there is: algorithms, server optimizers, data sets ... with their parameters."""
+"""What there is: algorithms, server optimizers, data sets ... with their parameters.
+
+An algorithm is listed with what it sends and keeps too: d is the number of the model's parameters,
+N that of all clients.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,13 @@ from rich.table import Table
 
 from fltune import dotted
 from fltune.algorithms import ALGORITHMS
+from fltune.algorithms.base import Algorithm
 from fltune.data import DATASETS, PARTITIONS
 from fltune.errors import ConfigError, nearest
+from fltune.federation.clock import DELAYS
+from fltune.federation.compression import BITS_PER_FLOAT, COMPRESSORS, Compressor
+from fltune.federation.schedules import SCHEDULES
+from fltune.federation.work import WORK
 from fltune.models import MODELS
 from fltune.parameters import describe
 from fltune.participation import PARTICIPATION
@@ -28,6 +37,10 @@ REGISTRIES: dict[str, Registry] = {
     "partitions": PARTITIONS,
     "datasets": DATASETS,
     "models": MODELS,
+    "compressors": COMPRESSORS,
+    "schedules": SCHEDULES,
+    "work": WORK,
+    "delays": DELAYS,
 }
 KINDS = (*REGISTRIES, "spaces")
 
@@ -48,15 +61,17 @@ def listing(kind: str, spaces: Path = Path("search_spaces")) -> list[dict[str, A
 
 def _component(name: str, target: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "summary": (target.__doc__ or "").split("\n")[0]}
-    for attribute in ("paper", "down", "up"):
-        if getattr(target, attribute, None):
-            entry[attribute] = getattr(target, attribute)
+    if getattr(target, "paper", ""):
+        entry["paper"] = target.paper
+    if isinstance(target, type) and issubclass(target, Algorithm):
+        entry |= _costs(target)
     if dataclasses.is_dataclass(target):
         entry["parameters"] = [
             {
                 "name": key,
                 "symbol": meta.symbol,
                 "default": None if default is dataclasses.MISSING else default,
+                "required": default is dataclasses.MISSING,
                 "range": meta.range,
                 "doc": meta.doc,
             }
@@ -64,10 +79,33 @@ def _component(name: str, target: Any) -> dict[str, Any]:
         ]
     else:
         entry["parameters"] = [
-            {"name": key, "symbol": "", "default": None if d is ... else d, "range": "", "doc": ""}
-            for key, (_, d) in declared(target).items()
+            {
+                "name": key,
+                "symbol": "",
+                "default": None if default is ... else default,
+                "required": default is ...,
+                "range": "",
+                "doc": "",
+            }
+            for key, (_, default) in declared(target).items()
         ]
     return entry
+
+
+def _costs(target: type[Algorithm]) -> dict[str, Any]:
+    """Return floats down and up per active client with the defaults, uncompressed, and memory.
+
+    ``down`` and ``up`` are multiples of d; ``communication`` has the single numbers too.
+    """
+    entry: dict[str, Any] = {}
+    plain, words = Compressor(), []
+    algorithm = target()
+    for way, bits in (("down", algorithm.bits_down), ("up", algorithm.bits_up)):
+        one, two = (bits(d, plain) / BITS_PER_FLOAT for d in (1, 2))  # affine in d
+        entry[way] = two - one
+        times, rest = f"{two - one:g}d".removeprefix("1d") or "d", 2 * one - two
+        words.append(f"{times}{f' + {rest:g}' if rest else ''} {way}")
+    return {**entry, "communication": ", ".join(words), "memory": target.memory}
 
 
 def _space(path: Path) -> dict[str, Any]:
@@ -94,12 +132,22 @@ def print_listing(kind: str, entries: list[dict[str, Any]], console: Console) ->
         table.add_column("parameters (symbol, range) = default", overflow="fold")
         for entry in entries:
             lines = [_parameter_line(p) for p in entry["parameters"]]
-            what = "\n".join(filter(None, [entry["summary"], entry.get("paper")]))
-            table.add_row(*map(escape, (entry["name"], what, "\n".join(lines))))
+            what = [entry["summary"], entry.get("paper")]
+            if "communication" in entry:
+                what += [f"sends {entry['communication']}", f"keeps {entry['memory']}"]
+            what_it_is = "\n".join(filter(None, what))
+            table.add_row(*map(escape, (entry["name"], what_it_is, "\n".join(lines))))
     console.print(table)
 
 
 def _parameter_line(p: dict[str, Any]) -> str:
     extra = ", ".join(filter(None, [p["symbol"], p["range"]]))
     note = f": {p['doc']}" if p["doc"] else ""
-    return f"{p['name']}{f' ({extra})' if extra else ''} = {p['default']}{note}"
+    value = "required" if p["required"] else f"= {_as_in_a_file(p['default'])}"
+    return f"{p['name']}{f' ({extra})' if extra else ''} {value}{note}"
+
+
+def _as_in_a_file(default: Any) -> str:
+    words = {None: "null", True: "true", False: "false"}
+    plain = default is None or isinstance(default, bool)
+    return words[default] if plain else str(default)

@@ -48,7 +48,11 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
     )
     table.add_column("method", style="bold", overflow="fold", max_width=console.width // 6)
     table.add_column("best values", overflow="fold")
-    for column in (summary.metric.replace("/", "/\n"), headline.replace(" ", "\n"), "trials"):
+    for column in (
+        summary.metric.replace("/", "/\n"),
+        headline.replace(" ", "\n"),
+        "trials\n(diverged)",
+    ):
         table.add_column(column, justify="right", no_wrap=True)
     for name, m in summary.ranked():
         best = "\n".join(values_text({k: v}) for k, v in m.best.items()) or "no trial completed"
@@ -80,9 +84,10 @@ def _count(number: int) -> str:
 
 
 def _trials(m: MethodSummary) -> str:
-    """Count the trials, and below them those that did not complete."""
-    counts = {"diverged": m.diverged, "pruned": m.pruned, "failed": m.failed}
-    return "\n".join([str(m.trials), *(f"{n} {how}" for how, n in counts.items() if n)])
+    """Count the trials and the diverged ones; below them what else did not complete."""
+    counts = {"pruned": m.pruned, "failed": m.failed}
+    others = [f"{n} {how}" for how, n in counts.items() if n]
+    return "\n".join([f"{m.trials} ({m.diverged})", *others])
 
 
 def _score(m: MethodSummary) -> str:

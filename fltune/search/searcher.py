@@ -22,6 +22,17 @@ REASKS = 30
 """Times an already tried point is told its known score and another one is asked for."""
 
 
+def make_sampler(name: str, budget: int, seed: int) -> optuna.samplers.BaseSampler:
+    """Return an Optuna sampler.
+
+    TPE draws its first points at random, ten by default: with a small budget it would never come to
+    learn, so here they are at most a third of it.
+    """
+    if name == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    return optuna.samplers.TPESampler(n_startup_trials=max(1, min(10, budget // 3)), seed=seed)
+
+
 class ListSearcher(Searcher):
     """Runs given configs, each once, in order: exact grids and confirmation seeds.
 
@@ -78,10 +89,10 @@ class OptunaSearcher(Searcher):
         self.budget = budget
         self.worst = worst
         self.asked = 0
-        samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.study = optuna.create_study(
-            direction="maximize" if maximize else "minimize", sampler=samplers[sampler](seed=seed)
+            direction="maximize" if maximize else "minimize",
+            sampler=make_sampler(sampler, budget, seed),
         )
         self._running: dict[str, int] = {}
         self._scores: dict[str, float | None] = {}

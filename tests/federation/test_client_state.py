@@ -1,7 +1,11 @@
+import gc
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 import torch
 
-from fltune.federation.client_state import ClientState
+from fltune.federation.client_state import LARGE, ClientState
 
 TEMPLATE = {"c": torch.tensor([1.0, 2.0]), "last": torch.tensor(-1)}
 
@@ -10,9 +14,10 @@ def ids(*clients):
     return torch.tensor(clients, dtype=torch.int64)
 
 
-@pytest.fixture
-def state():
-    return ClientState(TEMPLATE, num_clients=1000)
+@pytest.fixture(params=[LARGE, 100, 0], ids=["memory", "both", "files"])
+def state(request):
+    """One in memory, one that goes on in files after some rows, one in files alone."""
+    return ClientState(TEMPLATE, num_clients=1000, in_memory=request.param)
 
 
 def test_a_client_never_seen_has_the_template(state):
@@ -53,7 +58,7 @@ def test_memory_grows_with_the_clients_seen_only(state):
     for i in range(0, 100, 10):
         cohort = torch.arange(i, i + 10)
         state.scatter(cohort, {"c": cohort.view(-1, 1).expand(-1, 2).float(), "last": cohort})
-    assert len(state._store["c"]) < 250
+    assert sum(block.count for block in state._blocks) < 250
     assert state.gather(torch.arange(100))["last"].tolist() == list(range(100))
 
 
@@ -81,3 +86,57 @@ def test_restored_state_holds_rows_and_template(state):
 def test_a_checkpoint_of_another_run_is_refused(state, other):
     with pytest.raises(ValueError, match="the checkpoint holds"):
         state.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("in_memory", [2**60, 3000, 0], ids=["memory", "both", "files"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_in_files_are_those_in_memory_bit_for_bit(in_memory, dtype):
+    """Odd shapes, scalars and truth values; a checkpoint taken and restored on the way."""
+    random = torch.Generator().manual_seed(0)
+    template = {
+        "vector": torch.zeros(7, dtype=dtype),
+        "matrix": torch.ones(2, 3, dtype=dtype),
+        "round": torch.tensor(-1),
+        "flag": torch.tensor(False),
+    }
+    state = ClientState(template, 60, in_memory=in_memory)
+    truth = {k: v.expand(60, *v.shape).clone() for k, v in template.items()}
+    for t in range(12):
+        cohort = torch.randperm(60, generator=random)[:9]
+        rows = state.gather(cohort)
+        for name, value in truth.items():
+            assert torch.equal(rows[name], value[cohort])
+            assert rows[name].dtype == value.dtype
+        rows["vector"] = torch.randn(9, 7, generator=random, dtype=dtype)
+        rows["matrix"] = torch.randn(9, 2, 3, generator=random, dtype=dtype)
+        rows["round"], rows["flag"] = torch.full((9,), t), ~rows["flag"]
+        state.scatter(cohort, rows)
+        for name, value in rows.items():
+            truth[name][cohort] = value
+        if t == 6:
+            saved, state = state.state_dict(), ClientState(template, 60, in_memory=in_memory)
+            state.load_state_dict(saved)
+    everyone = state.gather(torch.arange(60))
+    assert all(torch.equal(everyone[name], value) for name, value in truth.items())
+
+
+def test_files_are_deleted_with_the_state():
+    state = ClientState(TEMPLATE, 1000, in_memory=0)
+    assert state._folder is None
+    state.scatter(ids(1), {"c": torch.tensor([[9.0, 9]]), "last": ids(0)})
+    folder = Path(state._folder.name)
+    assert sorted(path.name for path in folder.iterdir()) == ["c-0", "last-0"]
+    del state
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_growing_copies_nothing():
+    state = ClientState(TEMPLATE, 1000)
+    places = []
+    for i in range(0, 200, 10):
+        cohort = torch.arange(i, i + 10)
+        state.scatter(cohort, {"c": torch.rand(10, 2), "last": cohort})
+        places.append([block.rows("c").data_ptr() for block in state._blocks])
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(places))
+    assert [block.count for block in state._blocks] == [10, 10, 20, 40, 80, 160]

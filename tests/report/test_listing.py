@@ -15,7 +15,8 @@ def test_every_component_is_listed_with_what_it_is(kind):
     for entry in entries:
         assert entry["summary"], entry["name"]
         for parameter in entry["parameters"]:
-            assert set(parameter) == {"name", "symbol", "default", "range", "doc"}
+            keys = {"name", "symbol", "default", "required", "range", "doc"}
+            assert set(parameter) == keys
     json.dumps(entries, allow_nan=False, default=str)
 
 
@@ -30,10 +31,42 @@ def test_parameters_carry_their_range_symbol_and_default():
 
 
 def test_the_papers_own_components_are_documented_parameter_by_parameter():
-    for kind in ("algorithms", "servers", "participation", "partitions"):
+    undocumented = {"datasets", "models"}  # their constructors are torch's or the user's
+    for kind in set(REGISTRIES) - undocumented:
         for entry in listing(kind):
             for parameter in entry["parameters"]:
                 assert parameter["doc"], f"{kind} {entry['name']} {parameter['name']}"
+
+
+def test_algorithms_are_listed_with_their_paper_and_costs():
+    """As the papers count them: floats per active client and round, and vectors kept."""
+    entries = {e["name"]: e for e in listing("algorithms")}
+    for entry in entries.values():
+        assert entry["paper"]
+        assert entry["down"] >= 1
+        assert entry["up"] >= 1
+        assert entry["memory"].startswith("server ")
+        assert "client " in entry["memory"]
+    costs = {name: entries[name]["communication"] for name in ("fedavg", "scaffold", "fednova")}
+    assert costs == {
+        "fedavg": "d down, d up",
+        "scaffold": "2d down, 2d up",
+        "fednova": "d down, d + 1 up",
+    }
+    assert (entries["feddc"]["down"], entries["feddc"]["up"]) == (2, 2)
+    assert entries["fedsum_cr"]["memory"] == "server 2d, client 2d + 1"
+    assert "down" not in listing("servers")[0]
+
+
+def test_a_parameter_without_a_default_is_required():
+    (per_client,) = (e for e in listing("work") if e["name"] == "per_client")
+    (amounts,) = per_client["parameters"]
+    assert (amounts["required"], amounts["default"], amounts["range"]) == (True, None, ">= 1")
+    assert "amounts (>= 1) required: " in printed("work", [per_client], 200)
+    topk = next(e for e in listing("compressors") if e["name"] == "topk")
+    text = printed("compressors", [topk], 200)
+    assert "k (k, >= 1) = null: " in text
+    assert "error_feedback = false: " in text
 
 
 def test_an_unknown_kind_names_the_nearest():
@@ -60,20 +93,37 @@ def test_spaces_are_the_files_of_a_folder(tmp_path):
     assert listing("spaces", tmp_path / "none") == []
 
 
+def printed(kind, entries, width):
+    console = Console(file=io.StringIO(), width=width)
+    print_listing(kind, entries, console)
+    return console.file.getvalue()
+
+
 @pytest.mark.parametrize("kind", REGISTRIES)
 def test_a_listing_prints_every_name_and_parameter(kind):
-    console = Console(file=io.StringIO(), width=200)
     entries = listing(kind)
-    print_listing(kind, entries, console)
-    text = console.file.getvalue()
+    text = printed(kind, entries, 200)
     for entry in entries:
         assert entry["name"] in text
         for parameter in entry["parameters"]:
             assert f"{parameter['name']} " in text
 
 
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_hundred_columns_are_enough(kind):
+    """No line is longer, and no name, cost or parameter is cut in two."""
+    entries = listing(kind)
+    text = printed(kind, entries, 100)
+    assert max(map(len, text.splitlines())) <= 100
+    for entry in entries:
+        assert f" {entry['name']} " in text
+        if "memory" in entry:
+            assert f"sends {entry['communication']} " in text
+            assert "keeps server " in text
+        for parameter in entry["parameters"]:
+            assert f" {parameter['name']} " in text
+
+
 def test_brackets_in_a_summary_are_no_markup():
-    console = Console(file=io.StringIO(), width=100)
     entry = {"name": "x", "summary": "a vector [d]", "parameters": []}
-    print_listing("algorithms", [entry], console)
-    assert "a vector [d]" in console.file.getvalue()
+    assert "a vector [d]" in printed("algorithms", [entry], 100)

@@ -60,7 +60,7 @@ def test_brackets_of_values_are_no_markup():
 
 def test_trials_that_did_not_complete_are_counted():
     text = printed(summary())
-    assert "3 diverged" in text
+    assert "12 (3)" in text
     assert "pruned" not in text
     assert "4 pruned" in printed(summary(pruned=4))
 
