@@ -7,6 +7,11 @@ PARTICIPATION = Registry(
     {
         "full": "fltune.participation.full:Full",
         "uniform": "fltune.participation.uniform:Uniform",
+        "cyclic": "fltune.participation.cyclic:Cyclic",
+        "reshuffled": "fltune.participation.cyclic:ReshuffledCyclic",
+        "bernoulli": "fltune.participation.bernoulli:Bernoulli",
+        "sine": "fltune.participation.bernoulli:Sine",
+        "biased": "fltune.participation.bernoulli:Biased",
         "trace": "fltune.participation.trace:Trace",
     },
 )

@@ -17,9 +17,16 @@ def patterns(draw):
     n = draw(st.integers(1, 30))
     ids = st.lists(st.integers(0, n - 1), unique=True, max_size=n)
     kind = draw(st.sampled_from(sorted(PARTICIPATION)))
+    size = {"per_round": draw(st.integers(1, n))}
+    last = draw(st.sampled_from(["smaller", "dropped", "wrapped"]))
     options = {
         "full": {},
-        "uniform": {"per_round": draw(st.integers(1, n))},
+        "uniform": size,
+        "cyclic": size,
+        "reshuffled": {**size, "last_block": last},
+        "bernoulli": {"probability": draw(st.floats(0.01, 1))},
+        "sine": {**size, "swing": draw(st.floats(0, 0.5))},
+        "biased": {"block": draw(st.integers(1, 10))},
         "trace": {"rounds": draw(st.lists(ids, min_size=1, max_size=5))},
     }[kind]
     seed = draw(st.integers(0, 99))
