@@ -8,7 +8,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,7 +199,7 @@ def build(
 
 
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any],
     test: bool = True,
     on_row: Callable[[Row], None] | None = None,
     checkpoint: str | Path | None = None,
@@ -208,7 +208,7 @@ def run(
     """Run the federated rounds of one config.
 
     Args:
-        experiment: the validated config.
+        experiment: the validated config, or the same as a nested mapping.
         test: also evaluate the final model on the test split. A search never does while it selects.
         on_row: called with the metrics of each evaluated round.
         checkpoint: file to save the run to after every evaluated round.
@@ -217,6 +217,8 @@ def run(
     Raises:
         ConfigError, DataError: what the config alone could not show.
     """
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment.parse(experiment)
     if resume and (checkpoint is None or not Path(checkpoint).is_file()):
         raise ConfigError(f"resume: there is no checkpoint at {checkpoint}")
     built = build(experiment, on_row, checkpoint=checkpoint)

@@ -171,3 +171,10 @@ def test_the_round_loop_imports_without_the_search():
     heavy = "{'ray', 'optuna', 'mlflow', 'pydantic'}"
     code = f"import sys, fltune.federation; assert not {heavy} & set(sys.modules), 'too heavy'"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_config_may_be_a_plain_mapping():
+    raw = {"data": {"clients": 5}, "model": {"hidden": [8]}, "rounds": 2, "device": "cpu"}
+    assert run(raw).metrics == run(Experiment.parse(raw)).metrics
+    with pytest.raises(ConfigError, match="rouds: unknown key; did you mean 'rounds'"):
+        run({"rouds": 3})
