@@ -34,7 +34,7 @@ def make_sampler(name: str, budget: int, seed: int) -> optuna.samplers.BaseSampl
 
 
 class ListSearcher(Searcher):
-    """Runs given configs, each once, in order: exact grids and confirmation seeds.
+    """Runs given configs, each once, in order: the cells of an exact grid.
 
     Args:
         configs: what each trial gets on top of the shared config.

@@ -97,25 +97,44 @@ def test_z_moves_by_the_rate_times_d(server):
     assert len({server.learning_rate(t) for t in range(len(COHORTS))}) == len(stages)
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"weight_decay": 0.2}], ids=str)
-def test_one_client_is_plain_sgd(options, strategy):
-    """Not to the last bit: the server moves x by x - y, and x - (x - y) is y up to rounding."""
-    torch.manual_seed(0)
-    x, y = torch.randn(11, 3, dtype=torch.float64), torch.randn(11, 1, dtype=torch.float64)
+def against_torch_sgd(x, y, sgd, options, rounds, strategy):
+    """One client, all rounds: (models of the round loop, models of torch.optim.SGD, last plan)."""
     split = Split(x.unsqueeze(1), y)
-    data = FederatedData.from_clients(split, split, split, [torch.arange(11)], None)
-    sgd = LocalSGD(lr=0.05, epochs=2, batch_size=4, **options)
-    recorded, module = fit(data, rounds=3, sgd=sgd, strategy=strategy)
-
-    w = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    for t, found in enumerate(recorded.x):
-        optimizer = torch.optim.SGD([w], lr=0.05, **options)  # local momentum is new every round
+    data = FederatedData.from_clients(split, split, split, [torch.arange(len(x))], None)
+    recorded, module = fit(data, rounds=rounds, sgd=sgd, strategy=strategy)
+    w = torch.zeros(x.shape[1], dtype=torch.float64, requires_grad=True)
+    expected = []
+    for t in range(rounds):
+        optimizer = torch.optim.SGD([w], lr=sgd.lr, **options)  # local momentum is new every round
         plan = module.trainer.datamodule.cohort(t, [0]).plan
         for index, count in zip(plan.index[:, 0], plan.count[:, 0], strict=True):
             batch = index[:count]
             optimizer.zero_grad()
             (0.5 * (x[batch] @ w - y[batch].squeeze(1)).square()).mean().backward()
             optimizer.step()
-        torch.testing.assert_close(found, w.detach(), rtol=1e-12, atol=1e-12)
+        expected.append(w.detach().clone())
+    return torch.stack(recorded.x), torch.stack(expected), plan
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5}, {"weight_decay": 0.5}], ids=str)
+def test_one_client_is_plain_sgd_to_the_last_bit_where_nothing_rounds(options, strategy):
+    """Small whole data and rates that are powers of two: every float64 operation is exact."""
+    torch.manual_seed(0)
+    x, y = torch.randint(-2, 3, (8, 3)).double(), torch.randint(-2, 3, (8, 1)).double()
+    sgd = LocalSGD(lr=0.25, epochs=1, batch_size=4, **options)
+    found, expected, _ = against_torch_sgd(x, y, sgd, options, 2, strategy)
+    assert torch.equal(found, expected)
+    assert len(expected.unique()) > 4  # it moved, to numbers of its own
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"weight_decay": 0.2}], ids=str)
+def test_one_client_is_plain_sgd(options, strategy):
+    """With rounding: the server moves x by x - y, and x - (x - y) is y up to the last bit."""
+    torch.manual_seed(0)
+    x, y = torch.randn(11, 3, dtype=torch.float64), torch.randn(11, 1, dtype=torch.float64)
+    sgd = LocalSGD(lr=0.05, epochs=2, batch_size=4, **options)
+    found, expected, plan = against_torch_sgd(x, y, sgd, options, 3, strategy)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert plan.count[:, 0].tolist() == [4, 4, 3] * 2
