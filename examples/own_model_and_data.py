@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import fltune
-from fltune.data.datasets import Dataset, RawData
+from fltune.data.dataset import Dataset, RawData
 from fltune.data.federated import Split
 from fltune.parameters import parameter
 

@@ -65,6 +65,14 @@ def run(
     file: File,
     method: Annotated[str, typer.Option("--method", help="which method of the file")],
     settings: Sets = None,
+    save_partition: Annotated[
+        Path | None,
+        typer.Option(help="write who holds what to this .json file, for data.partition kind: file"),
+    ] = None,
+    save_participation: Annotated[
+        Path | None,
+        typer.Option(help="write the cohorts to this .json or .csv file, for kind: trace"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run one federated training of one method, and evaluate it on the test split."""
@@ -73,13 +81,20 @@ def run(
     config = SearchConfig.read(file, settings or [], [method])
     experiment = config.method(method).experiment({})
     from fltune.runner import run as run_experiment
+    from fltune.runner import save_partition as write_partition
     from fltune.runner import use_threads
 
     console = _console()
     for text in experiment.cautions():
         console.print(f"note: {text}", highlight=False, markup=False)
+    if save_partition is not None:
+        write_partition(experiment, save_partition)
     use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
-    result = run_experiment(experiment, on_row=lambda row: _print_row(row, console))
+    result = run_experiment(
+        experiment,
+        on_row=lambda row: _print_row(row, console),
+        save_participation=save_participation,
+    )
     console.print(f"{method}: {result.message}", highlight=False, markup=False)
     held = result.data
     console.print(
@@ -87,12 +102,21 @@ def run(
         f"(median {held['size_median']:g})",
         highlight=False,
     )
+    for text in held["partition_notes"]:
+        console.print(f"  {text}", highlight=False, markup=False)
     for key, value in sorted(result.metrics.items()):
         console.print(f"  {key:16} {value:.4f}", highlight=False)
     up, down = (result.comm[k] / 8 / 2**20 for k in ("up_bits", "down_bits"))
     console.print(
         f"  {result.rounds} rounds, {result.client_samples:,} client samples, {up:.1f} MiB up, "
         f"{down:.1f} MiB down, {result.seconds:.1f} s ({result.strategy})",
+        highlight=False,
+    )
+    seen = result.participation
+    console.print(
+        f"  {seen['coverage']:.0%} of the clients seen, away for up to {seen['tau_max']} rounds "
+        f"(mean {seen['tau_avg']:.1f}); visits within {seen['fairness']:.0%} of their mean "
+        f"(cv {seen['count_cv']:.2f})",
         highlight=False,
     )
     plain = asdict(result)
@@ -135,7 +159,7 @@ def list_(
         str,
         typer.Argument(
             help="algorithms, servers, participation, partitions, datasets, models, compressors, "
-            "schedules, work, delays or spaces"
+            "schedules, work, delays, clocks or spaces"
         ),
     ],
     as_json: Json = False,
@@ -171,6 +195,35 @@ def ui(
     raise typer.Exit(subprocess.call(argv, env={**os.environ, **tracking.UI_ENVIRONMENT}))
 
 
+plots = typer.Typer(help="Draw pictures.", no_args_is_help=True)
+app.add_typer(
+    plots, name="plot", epilog="python -m fltune plot partition search_spaces/digits_fedgm.yaml"
+)
+
+
+@plots.command(
+    epilog="python -m fltune plot partition search_spaces/digits_fedgm.yaml --out partition.html"
+)
+def partition(
+    file: File,
+    method: Annotated[
+        str | None, typer.Option("--method", help="whose data; needed if the methods' data differ")
+    ] = None,
+    settings: Sets = None,
+    out: Annotated[
+        Path, typer.Option(help=".html, or .png, .svg, .pdf (pip install 'fltune[images]')")
+    ] = Path("partition.html"),
+) -> None:
+    """Draw who holds what: the classes and sizes of the clients."""
+    from fltune.search.config import SearchConfig
+
+    config = SearchConfig.read(file, settings or [], [method] if method else [])
+    from fltune.report.partition_plot import plot_partition
+
+    plot_partition([m.experiment({}) for m in config.methods.values()], out)
+    _console().print(f"drawn to {out}", highlight=False, markup=False)
+
+
 def _console() -> Console:
     """Return the console; output that goes to a file or a pipe is not cut to 80 columns."""
     console = Console()
@@ -188,6 +241,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run a command; errors that the user can mend are printed without a traceback."""
     arguments = sys.argv[1:] if argv is None else argv
     known = [c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands]
+    known += [group.name or "" for group in app.registered_groups]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
         print(
             f"fltune: unknown command {arguments[0]!r}{nearest(arguments[0], known)}; "

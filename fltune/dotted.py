@@ -13,7 +13,7 @@ import yaml
 from fltune.errors import ConfigError
 
 NAME_KEYS = ("name", "kind")
-KIND_SECTIONS = ("participation", "partition", "work", "delays")
+KIND_SECTIONS = ("participation", "partition", "work", "delays", "clock")
 """Sections whose component is named by ``kind``; all others by ``name``."""
 
 

@@ -9,7 +9,7 @@ in Optuna's parameters and in MLflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -21,17 +21,21 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from fltune import dotted
 from fltune.algorithms import ALGORITHMS
+from fltune.algorithms.base import Algorithm
 from fltune.data import DATASETS, PARTITIONS
 from fltune.errors import ConfigError
-from fltune.federation.clock import DELAYS
+from fltune.federation.clock import CLOCKS
 from fltune.federation.compression import COMPRESSORS
+from fltune.federation.delays import DELAYS
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import LOSSES
 from fltune.federation.work import WORK
 from fltune.models import MODELS
+from fltune.parameters import describe
 from fltune.participation import PARTICIPATION
 from fltune.registry import UnknownNameError
 from fltune.schema import (
@@ -56,7 +60,10 @@ Seed = Annotated[Integer, Field(ge=0)]
 
 
 class DataSection(Component):
-    """The data set and who holds what of it."""
+    """The data set and who holds what of it.
+
+    A section that names no partition means the one that its data set calls the default.
+    """
 
     clients: Count = Field(50, description="number of clients N")
     partition: SerializeAsAny[
@@ -71,6 +78,14 @@ class DataSection(Component):
     partition_seed: Seed | None = Field(
         None, description="seed of the partition; null: the run's seed"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_partition(cls, raw: Any) -> Any:
+        kind = getattr(cls.target, "default_partition", "iid")
+        given = raw.get("partition", {})
+        named = {"kind": kind, **given} if isinstance(given, Mapping) else given
+        return {**raw, "partition": named}
 
 
 class ServerSection(Component):
@@ -106,6 +121,12 @@ class _Client(Component):
 
 
 ClientSection = component_model(LocalSGD, _Client)
+
+
+def _weightings(algorithm: Algorithm) -> tuple[Any, ...]:
+    """Return the aggregation weights that a method is defined with."""
+    metas = {name: meta for name, _, meta in describe(type(algorithm))}
+    return metas["weighting"].choices or ()
 
 
 def _known_loss(name: Any) -> Any:
@@ -152,6 +173,9 @@ class Experiment(Section):
     delays: SerializeAsAny[
         Annotated[Component, BeforeValidator(section(DELAYS, key="kind", default="none"))]
     ] = Field(default="none", validate_default=True)
+    clock: SerializeAsAny[
+        Annotated[Component, BeforeValidator(section(CLOCKS, key="kind", default="none"))]
+    ] = Field(default="none", validate_default=True)
     rounds: Count = Field(100, description="communication rounds T")
     eval_every: Count = Field(
         1, description="rounds between two validations; the last round is always validated"
@@ -164,6 +188,10 @@ class Experiment(Section):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there is one")
     strategy: Literal["auto", "loop", "stacked"] = Field(
         "auto", description="how the local solver works through a cohort"
+    )
+
+    batch_norm: Literal["refuse", "batch_statistics", "average"] = Field(
+        "refuse", description="what becomes of a model's running statistics"
     )
 
     @model_validator(mode="after")
@@ -183,11 +211,7 @@ class Experiment(Section):
             algorithm.check(self.compression.build())
         except ValueError as error:
             wrong.append(located("compression", str(error)))
-        try:
-            self.delays.build().check(algorithm.oldest_start())
-        except ValueError as error:
-            name = self.algorithm.component_name
-            wrong.append(located("delays", f"{error} (algorithm {name!r})"))
+        wrong += self._arrivals_fit(algorithm.oldest_start())
         if algorithm.plain_server and self.server.target is not FedSGD:
             text = "the method defines the whole server step; use server: fedavg"
             wrong.append(
@@ -198,6 +222,28 @@ class Experiment(Section):
         if wrong:
             raise ValidationError.from_exception_data("Experiment", wrong)
         return self
+
+    def _arrivals_fit(self, oldest: int) -> list[InitErrorDetails]:
+        """Check how clients work and arrive, for a method that keeps models ``oldest`` rounds."""
+        pattern, wrong = self.participation.build(), []
+        own, clients = pattern.asynchronous, self.data.clients
+        method = f" (algorithm {self.algorithm.component_name!r})"
+        nominal = self.client.build().amount
+        checks: list[tuple[str, str, Callable[[], None]]] = [
+            ("participation", method, lambda: pattern.admit(oldest)),
+            ("delays", method, lambda: self.delays.build().check(oldest, own)),
+            ("work", "", lambda: self.work.build().check(nominal, clients, own)),
+            ("clock", "", lambda: self.clock.build().check(clients, own)),
+        ]
+        for key, note, check in checks:
+            try:
+                check()
+            except ValueError as error:
+                wrong.append(located(key, f"{error}{note}"))
+        if own and self.compression.build().error_feedback:
+            text = "error feedback remembers one message of a client; a buffer may hold two"
+            wrong.append(located("compression", f"{text} (participation)"))
+        return wrong
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], source: str | None = None) -> Experiment:
@@ -234,6 +280,12 @@ class Experiment(Section):
             found.append(
                 f"participation: {active} client a round; {self.algorithm.component_name} corrects "
                 f"nothing with fewer than {algorithm.fewest_clients}"
+            )
+        if self.participation.build().merges_repeats and "samples" not in _weightings(algorithm):
+            found.append(
+                f"participation: a client drawn twice has twice the weight p_i; "
+                f"{self.algorithm.component_name} counts every client alike, and is not defined "
+                "with other weights"
             )
         if not algorithm.any_server and self.server.target is not FedSGD:
             found.append(

@@ -77,10 +77,35 @@ def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     return mix(mix(clients) ^ _signed(derive_seed(seed, "client", round)))
 
 
+def visit_keys(seed: int, round: int, clients: Tensor) -> Tensor:
+    """Return one int64 key [C] per visit: :func:`client_keys`, and another for each repetition.
+
+    A client that works more than once in a round (a buffer of asynchronous updates) draws anew each
+    time; its first visit has the key that it would have alone.
+    """
+    keys = client_keys(seed, round, clients)
+    order = clients.argsort(stable=True)
+    ranked = clients[order]
+    place = torch.arange(len(clients), device=clients.device)
+    earlier = torch.empty_like(clients)
+    earlier[order] = place - torch.searchsorted(ranked, ranked)
+    return torch.where(earlier > 0, mix(keys ^ mix(earlier)), keys)
+
+
+def _fractions(seed: int, purpose: str, round: int, clients: Tensor) -> Tensor:
+    keys = mix(visit_keys(seed, round, clients) ^ _signed(derive_seed(seed, purpose)))
+    return _shift(keys, 11).to(torch.float64) * 2.0**-53
+
+
 def client_draws(seed: int, purpose: str, round: int, clients: Tensor, choices: int) -> Tensor:
-    """Return one whole number in 0..choices-1 per client of a round, int64 [C]."""
-    keys = mix(client_keys(seed, round, clients) ^ _signed(derive_seed(seed, purpose)))
-    return (_shift(keys, 11).to(torch.float64) * 2.0**-53 * choices).floor().to(torch.int64)
+    """Return one whole number in 0..choices-1 per visit of a client in a round, int64 [C]."""
+    return (_fractions(seed, purpose, round, clients) * choices).floor().to(torch.int64)
+
+
+def client_normals(seed: int, purpose: str, round: int, clients: Tensor) -> Tensor:
+    """Return one standard normal number per visit of a client in a round, float64 [C]."""
+    # below the smallest positive fraction: 0 itself would be minus infinity
+    return torch.special.ndtri(_fractions(seed, purpose, round, clients).clamp(min=2.0**-54))
 
 
 def step_keys(keys: Tensor, step: int | Tensor) -> Tensor:

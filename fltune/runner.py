@@ -18,8 +18,9 @@ import lightning as L
 import torch
 from torch import nn
 
-from fltune.data.datasets import federate
+from fltune.data.dataset import federate
 from fltune.data.federated import FederatedData
+from fltune.data.partition_file import write_partition
 from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
 from fltune.federation import (
@@ -32,6 +33,9 @@ from fltune.federation import (
 )
 from fltune.federation.history import Row
 from fltune.federation.losses import LOSSES
+from fltune.participation.base import Participation
+from fltune.participation.trace import record, trace_suffix, write_rounds
+from fltune.preflight import try_out
 from fltune.randomness import derive_seed
 
 COLLAPSE_SHARE = 0.75
@@ -47,11 +51,13 @@ class RunResult:
     Attributes:
         stop_reason: completed, collapsed, diverged or stopped.
         message: one sentence on the reason.
-        metrics: final values, by name: ``train/loss``, ``val/accuracy``, ``test/accuracy`` ...
+        metrics: final values, by name: ``train/loss``, ``val/accuracy``, ``test/accuracy`` ...;
+            with a clock ``clock/seconds``, the simulated time of all rounds.
         history: one row per evaluated round (see :class:`fltune.federation.History`).
         rounds: communication rounds made.
         comm: ``up_bits`` and ``down_bits`` over all rounds and active clients.
-        participation: ``tau_max`` and ``tau_avg`` of the cohorts drawn.
+        participation: ``tau_max``, ``tau_avg``, ``coverage``, ``fairness`` and ``count_cv`` of the
+            cohorts drawn (see :class:`fltune.participation.base.Participation`).
         client_samples: samples processed by clients.
         seconds: wall-clock time of training and evaluation, building apart.
         strategy: how the local solver worked.
@@ -93,6 +99,19 @@ def load_data(section: DataSection, seed: int) -> FederatedData:
     return _load_data(_Hashed(key, section), seed if chosen is None else chosen)
 
 
+def save_partition(experiment: Experiment, path: str | Path) -> None:
+    """Write who holds what in a run to a file that the partition ``file`` reads.
+
+    Raises:
+        ConfigError, DataError: the data cannot be had, or the file not be written.
+    """
+    section = experiment.data
+    chosen = section.partition_seed
+    seed = experiment.seed if chosen is None else chosen
+    made_by = {"data": section.model_dump(mode="json"), "seed": seed}
+    write_partition(path, load_data(section, experiment.seed), made_by)
+
+
 @dataclass(frozen=True)
 class _Hashed:
     """A section with the text that identifies it, so that a cache can hold it."""
@@ -105,7 +124,7 @@ class _Hashed:
 def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
     section = hashed.section
     return federate(
-        section.build(),
+        section.build(num_clients=section.clients),
         section.partition.build(),
         section.clients,
         section.val_fraction,
@@ -132,6 +151,47 @@ def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
         name = experiment.model.component_name
         raise ConfigError(f"model: {name} made a {type(network).__name__}, not a torch.nn.Module")
     return network.to(getattr(torch, experiment.dtype))
+
+
+def build_module(experiment: Experiment, data: FederatedData) -> FederatedModule:
+    """Build the module of the round loop, and see that model, data and loss go together.
+
+    Raises:
+        ConfigError: they do not, or the model's layers do not suit ``batch_norm`` or ``strategy``.
+    """
+    try:
+        module = FederatedModule(
+            build_network(experiment, data),
+            LOSSES.load(experiment.loss),
+            experiment.algorithm.build(),
+            experiment.client.build(),
+            num_clients=data.num_clients,
+            rounds=experiment.rounds,
+            num_classes=data.num_classes,
+            strategy=experiment.strategy,
+            compressor=experiment.compression.build(),
+            seed=experiment.seed,
+            batch_norm=experiment.batch_norm,
+            clock=experiment.clock.build(),
+        )
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+    try_out(experiment, module, data)
+    return module
+
+
+def build_participation(experiment: Experiment, data: FederatedData) -> Participation:
+    """Build the sampler of cohorts, at round 0 of a run.
+
+    Raises:
+        ConfigError: the pattern does not fit the data.
+    """
+    histograms = None if data.num_classes is None else data.histograms()
+    pattern = experiment.participation.build()
+    try:
+        return pattern.bind(data.num_clients, experiment.seed, histograms)
+    except ValueError as error:
+        raise ConfigError(f"participation: {error}") from error
 
 
 def build(
@@ -170,22 +230,8 @@ def build(
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
-    participation = experiment.participation.build().bind(data.num_clients, experiment.seed)
-    try:
-        module = FederatedModule(
-            build_network(experiment, data),
-            LOSSES.load(experiment.loss),
-            experiment.algorithm.build(),
-            sgd,
-            num_clients=data.num_clients,
-            rounds=experiment.rounds,
-            num_classes=data.num_classes,
-            strategy=experiment.strategy,
-            compressor=experiment.compression.build(),
-            seed=experiment.seed,
-        )
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
+    participation = build_participation(experiment, data)
+    module = build_module(experiment, data)
     datamodule = FederatedDataModule(
         data,
         participation,
@@ -204,6 +250,7 @@ def run(
     on_row: Callable[[Row], None] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    save_participation: str | Path | None = None,
 ) -> RunResult:
     """Run the federated rounds of one config.
 
@@ -213,6 +260,7 @@ def run(
         on_row: called with the metrics of each evaluated round.
         checkpoint: file to save the run to after every evaluated round.
         resume: go on from ``checkpoint``.
+        save_participation: a .json or .csv file to write the run's cohorts to, for ``kind: trace``.
 
     Raises:
         ConfigError, DataError: what the config alone could not show.
@@ -221,6 +269,8 @@ def run(
         experiment = Experiment.parse(experiment)
     if resume and (checkpoint is None or not Path(checkpoint).is_file()):
         raise ConfigError(f"resume: there is no checkpoint at {checkpoint}")
+    if save_participation is not None:
+        _check_trace_file(save_participation, experiment)
     built = build(experiment, on_row, checkpoint=checkpoint)
     started = time.perf_counter()
     with quiet():
@@ -237,6 +287,10 @@ def run(
     seconds = time.perf_counter() - started
     reason, message = _verdict(built)
     participation, module = built.datamodule.participation, built.module
+    if save_participation is not None:
+        # drawn anew, as its seed alone says: a resumed run itself has drawn only the last ones
+        again = build_participation(experiment, built.datamodule.data)
+        write_rounds(save_participation, record(again, participation.round))
     rounds = int(metrics.pop("round"))
     metrics.pop("client_samples", None)
     return RunResult(
@@ -246,12 +300,28 @@ def run(
         history=built.history.rows,
         rounds=rounds,
         comm={"up_bits": module.bits_up, "down_bits": module.bits_down},
-        participation={"tau_max": participation.tau_max, "tau_avg": participation.tau_avg},
+        participation=participation.report(),
         client_samples=module.client_samples,
         seconds=seconds,
         strategy=module.solver.strategy,
         data=built.datamodule.data.report(),
     )
+
+
+def _check_trace_file(path: str | Path, experiment: Experiment) -> None:
+    """Refuse, before the work, a trace that could not be written after it."""
+    path = Path(path).expanduser()
+    if experiment.participation.build().asynchronous:
+        raise ConfigError(
+            f"save_participation: a trace holds no delays, so it cannot replay "
+            f"{experiment.participation.component_name} participation"
+        )
+    try:
+        trace_suffix(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"save_participation: {error}") from error
 
 
 def _verdict(built: Run) -> tuple[StopReason, str]:

@@ -1,4 +1,4 @@
-"""Step sizes that the papers' theorems allow or recommend, as plain functions.
+"""Step sizes that the papers' theorems allow or recommend, and counts of visits, as functions.
 
 Shared letters: L smoothness, mu the PL constant, sigma2 the variance of a stochastic gradient, K
 local steps, T rounds, N clients. Where a paper prints a formula that its own proof contradicts, the
@@ -248,3 +248,59 @@ def autonomous_max_rate(
         return first
     constant = 120 if uniform_arrival else 180
     return min(first, 1 / (most_steps * L * math.sqrt(constant * etas[0] / etas[-1] * delay)))
+
+
+def visit_probability(probability: float, draws: int) -> float:
+    """Return 1 - (1 - p)^draws: that a client is drawn at least once in so many draws.
+
+    With the gamma N draws of a round it is the chance of taking part in it (FedCDR, appendix D).
+
+    Args:
+        probability: p of the client in one draw.
+        draws: independent, with replacement.
+    """
+    return 1 - (1 - probability) ** draws
+
+
+def expected_unseen(num_clients: int, per_round: int, rounds: int) -> float:
+    """Return the expected number of clients never drawn, N (1 - 1/N)^(gamma N R), exactly.
+
+    Args:
+        num_clients: N.
+        per_round: draws gamma N per round, uniform with replacement.
+        rounds: R.
+    """
+    return num_clients * (1 - 1 / num_clients) ** (per_round * rounds)
+
+
+def unseen_share(gamma: float, rounds: int) -> float:
+    """Return e^(-gamma R), the share of clients never drawn, for many clients (FedCDR, Table 5).
+
+    Never below :func:`expected_unseen` / N, and at most exp(gamma R / (2 (N - 1))) times as large.
+    The paper prints N e^(-gamma R), rounded to the nearest whole number.
+
+    Args:
+        gamma: share of the clients drawn per round.
+        rounds: R.
+    """
+    return math.exp(-gamma * rounds)
+
+
+def visits_for_even_counts(deviation: float, confidence: float) -> float:
+    """Return the visits per client gamma R that make counts even: 3 ln(2 / (1 - P)) / e^2.
+
+    A Chernoff bound (FedCDR, Table 6): after so many expected visits, each client's own number of
+    visits is within e of the mean, relatively, with probability P or more.
+
+    Args:
+        deviation: e in (0, 1].
+        confidence: P in [0, 1).
+
+    Raises:
+        ValueError: a deviation or confidence outside these bounds.
+    """
+    if not 0 < deviation <= 1:
+        raise ValueError(f"deviation = {deviation} is not allowed; must be in (0, 1]")
+    if not 0 <= confidence < 1:
+        raise ValueError(f"confidence = {confidence} is not allowed; must be in [0, 1)")
+    return 3 * math.log(2 / (1 - confidence)) / deviation**2

@@ -1,9 +1,12 @@
-"""Makes the helper modules of this folder importable, and tests light and quiet."""
+"""Makes the helper modules of this folder importable, tests light and quiet; lays out real data."""
 
+import importlib.util
 import logging
+from pathlib import Path
 
 import hypothesis
 import lightning  # noqa: F401 - first: it sets the level of its own logger
+import pytest
 import torch
 
 # a busy machine is no failure: nothing is asserted by the clock
@@ -15,3 +18,31 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::UserWarning:lightning")
+
+
+@pytest.fixture(scope="session")
+def prepare():
+    """The module that lays out real data, which is not part of the project."""
+    path = Path(__file__).parents[2] / "shared" / "data" / "prepare.py"
+    if not path.is_file():
+        pytest.skip("the real data sets are not beside this checkout")
+    spec = importlib.util.spec_from_file_location("prepare", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def real_data_root(prepare, tmp_path_factory):
+    """A folder with the original MNIST, in torchvision's layout."""
+    root = tmp_path_factory.mktemp("data")
+    prepare.gunzip_all(prepare.HERE / "MNIST" / "raw", root / "MNIST" / "raw")
+    return root
+
+
+@pytest.fixture(scope="session")
+def real_cifar_root(prepare, tmp_path_factory):
+    """A folder with CIFAR-10 out of JPEG, in torchvision's layout; takes seconds to decode."""
+    root = tmp_path_factory.mktemp("cifar")
+    prepare.write_cifar10(root / "cifar-10-batches-py")
+    return root

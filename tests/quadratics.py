@@ -58,6 +58,7 @@ class Recorder(L.Callback):
         server: the algorithm's server state.
         clients: the algorithm's state of all clients, rows by client id.
         bits: communicated so far, (down, up).
+        totals: what was spent and lost so far, by name.
     """
 
     x: list = field(default_factory=list)
@@ -66,6 +67,7 @@ class Recorder(L.Callback):
     server: list = field(default_factory=list)
     clients: list = field(default_factory=list)
     bits: list = field(default_factory=list)
+    totals: list = field(default_factory=list)
 
     def on_train_epoch_end(self, trainer, pl_module):
         self.x.append(pl_module.x)
@@ -74,6 +76,7 @@ class Recorder(L.Callback):
         self.server.append({k: v.clone() for k, v in pl_module.server_state.items()})
         self.clients.append(pl_module.client_state.gather(torch.arange(pl_module.num_clients)))
         self.bits.append((pl_module.bits_down, pl_module.bits_up))
+        self.totals.append(pl_module.totals())
 
 
 def trainer(rounds, *callbacks, **options):
@@ -107,6 +110,8 @@ def fit(
     seed=0,
     delays=None,
     repeats=False,
+    participation=None,
+    clock=None,
     **options,
 ):
     """Train a :class:`Linear` by rounds; return what was recorded, and the module."""
@@ -114,7 +119,8 @@ def fit(
     if x0 is not None:
         network.w.data.copy_(torch.tensor(x0, dtype=torch.float64))
     rounds = rounds or len(cohorts)
-    participation = Full() if cohorts is None else Trace(cohorts, repeats)
+    if participation is None:
+        participation = Full() if cohorts is None else Trace(cohorts, repeats)
     sgd = sgd or LocalSGD(lr=0.1, steps=2, batch_size=None)
     module = FederatedModule(
         network,
@@ -126,6 +132,7 @@ def fit(
         strategy=strategy,
         compressor=compressor,
         seed=seed,
+        clock=clock,
     )
     source = FederatedDataModule(
         data, participation.bind(data.num_clients, 0), sgd, seed, torch.float64, work, delays

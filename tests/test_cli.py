@@ -27,7 +27,7 @@ TINY = {
     },
     "search": {"trials": 3, "confirm_seeds": 1},
 }
-COMMANDS = ("search", "run", "plan", "list", "ui")
+COMMANDS = ("search", "run", "plan", "list", "ui", "plot")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_an_unknown_command_is_refused_with_the_nearest(call):
     assert (code, out) == (2, "")
     assert err == (
         "fltune: unknown command 'serach'; did you mean 'search'?; "
-        "there are: search, run, plan, list, ui\n"
+        "there are: search, run, plan, list, ui, plot\n"
     )
 
 
@@ -132,10 +132,31 @@ def test_run_ends_with_one_json_object(call, file):
     assert (
         result["comm"]["up_bits"] == 4 * 10 * (65 * 8 + 9 * 10) * 32
     )  # rounds, clients, parameters, bits
-    assert set(result["participation"]) == {"tau_max", "tau_avg"}
+    assert result["participation"] == {
+        "tau_max": 0,
+        "tau_avg": 0,
+        "coverage": 1,
+        "fairness": 0,
+        "count_cv": 0,
+    }
+    assert "100% of the clients seen, away for up to 0 rounds (mean 0.0)" in out
     assert result["seconds"] > 0
     assert result["strategy"] in ("loop", "stacked")
     assert "test/accuracy" in out
+
+
+def test_run_saves_who_took_part(call, file, tmp_path):
+    path = tmp_path / "trace.csv"
+    sets = ["--set", "participation.kind=uniform", "--set", "participation.per_round=2"]
+    argv = ["run", file, "--method", "FedGM", *sets, "--save-participation"]
+    code, _, err = call(*argv, path)
+    assert (code, err) == (0, "")
+    header, *rows = path.read_text().splitlines()
+    assert header == "round,client"
+    assert [row.partition(",")[0] for row in rows] == ["0", "0", "1", "1", "2", "2", "3", "3"]
+    code, out, err = call(*argv, tmp_path / "trace")
+    assert (code, out) == (2, "")
+    assert "a trace is a .csv or a .json file" in err
 
 
 def test_a_run_that_diverges_still_ends_with_valid_json(call, file):
@@ -149,6 +170,16 @@ def test_a_run_that_diverges_still_ends_with_valid_json(call, file):
     assert result["stop_reason"] == "diverged"
     assert "diverged in round" in result["message"]
     assert "test/accuracy" not in result["metrics"]
+
+
+def test_run_prints_the_simulated_time(call, file):
+    settings = ["clock.kind=constant", "clock.seconds_per_step=60", "clock.up_mbps=null"]
+    argv = [part for text in settings for part in ("--set", text)]
+    code, out, _ = call("run", file, "--method", "FedAvg", *argv, "--json")
+    *text, last = out.splitlines()
+    seconds = json.loads(last)["metrics"]["clock/seconds"]
+    assert (code, seconds >= 4 * 60) == (0, True)
+    assert any(line.split() == ["clock/seconds", f"{seconds:.4f}"] for line in text)
 
 
 def test_without_json_there_is_none(call, file):
@@ -250,3 +281,48 @@ def test_an_unknown_public_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'serach'"):
         fltune.serach  # noqa: B018
     assert all(getattr(fltune, name) is not None for name in fltune.__all__)
+
+
+def test_run_saves_the_partition_that_another_run_reads(call, file, tmp_path):
+    path = tmp_path / "part.json"
+    argv = ["run", file, "--method", "FedAvg", "--set", "data.partition=dirichlet", "--json"]
+    code, first, _ = call(*argv, "--save-partition", path)
+    assert code == 0
+    assert json.loads(path.read_text())["made_by"]["data"]["partition"]["kind"] == "dirichlet"
+    argv[5] = f"data.partition={{kind: file, path: {path}}}"
+    code, second, _ = call(*argv, "--set", "data.partition_seed=9")
+    assert code == 0
+    results = [json.loads(out.splitlines()[-1]) for out in (first, second)]
+    for key in ("metrics", "data", "comm"):
+        assert results[0][key] == results[1][key]
+    code, _, err = call(*argv, "--save-partition", tmp_path / "part.txt")
+    assert (code, "saved as JSON" in err) == (2, True)
+
+
+def test_run_says_how_sizes_came_about(call, file):
+    code, out, _ = call(
+        "run", file, "--method", "FedAvg", "--set", "data.partition=dirichlet_client_lognormal"
+    )
+    assert code == 0
+    assert "allocation scale: clients ask for " in out
+
+
+def test_plot_partition(call, file, tmp_path):
+    out = tmp_path / "part.html"
+    code, printed, _ = call("plot", "partition", file, "--out", out)
+    assert (code, printed) == (0, f"drawn to {out}\n")
+    assert "digits: iid, seed 0" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--out", "x.gif"], "--out: found 'x.gif'; must end in .html, .png, .svg, .pdf"),
+        (["--method", "FedAv"], "unknown method 'FedAv'; did you mean 'FedAvg'"),
+        (["--set", "data.clients=9999"], "9999 clients cannot share"),
+    ],
+)
+def test_plot_refuses(call, file, argv, message):
+    code, _, err = call("plot", "partition", file, *argv)
+    assert code == 2
+    assert message in err

@@ -94,7 +94,34 @@ def test_short_names_stand_for_sections():
             {"participation": {"kind": "uniform", "per_round": 0}},
             "participation.per_round: found 0",
         ),
-        ({"participation": {"kind": "trace"}}, "participation.rounds: missing; required"),
+        (
+            {"participation": {"kind": "trace"}},
+            "participation: a trace has rounds or a file of them, one of the two; found neither",
+        ),
+        (
+            {"participation": {"kind": "trace", "file": "none.csv"}},
+            "participation: none.csv: cannot be read: No such file",
+        ),
+        (
+            {"participation": {"kind": "trace", "rounds": [[50]]}},
+            "participation: rounds[0] names client 50; ids are 0..49 (data.clients)",
+        ),
+        (
+            {"participation": {"kind": "cycp", "groups": 6, "per_round": 9}},
+            "participation: per_round = 9 is more than the 8 clients of the smallest of 6 groups",
+        ),
+        (
+            {"participation": {"kind": "groups", "formation": "sorted"}},
+            "participation.formation: found 'sorted'; must be one of shuffled, sorted_by_label",
+        ),
+        (
+            {"participation": {"kind": "with_replacement", "probabilities": [1.0]}},
+            "participation: probabilities has 1 entries for 50 clients (data.clients)",
+        ),
+        (
+            {"participation": {"kind": "markov", "probability": 0.9, "mean_spell": 2}},
+            "participation: Markov: mean_spell = 2 is not allowed for a client that is there 0.9",
+        ),
         ({"rounds": 0}, "rounds: found 0; should be greater than or equal to 1"),
         ({"rounds": 2.5}, "rounds: found 2.5; should be a valid integer"),
         ({"seed": -1}, "seed: found -1; should be greater than or equal to 0"),
@@ -267,3 +294,24 @@ def test_a_section_without_a_name_is_the_default_component():
     experiment = Experiment.parse({"server": {"lr": 2.0}, "model": {"hidden": [5]}})
     assert (experiment.server.name, experiment.server.lr) == ("fedavg", 2.0)
     assert (experiment.model.name, experiment.model.hidden) == ("mlp", [5])
+
+
+@pytest.mark.parametrize(("algorithm", "named"), [("fedavg", False), ("scaffold", True)])
+def test_multiplicities_go_with_methods_that_weigh_clients(algorithm, named):
+    drawn = {"kind": "with_replacement", "multiplicity": True}
+    found = Experiment.parse({"participation": drawn, "algorithm": algorithm}).cautions()
+    assert any("scaffold counts every client alike" in text for text in found) == named
+    plain = Experiment.parse({"participation": "with_replacement", "algorithm": algorithm})
+    assert not any("counts every client alike" in text for text in plain.cautions())
+
+
+def test_a_data_set_names_the_partition_of_a_config_that_names_none():
+    def kind(**data):
+        return Experiment.parse({"data": data}).data.partition.component_name
+
+    assert kind(name="digits") == kind(name="digits", partition={}) == "iid"
+    assert kind(name="synthetic") == kind(name="synthetic", partition={}) == "natural"
+    assert kind(name="synthetic", partition="shards") == "shards"
+    written = Experiment.parse({"data": {"name": "synthetic"}}).as_dict()
+    assert written["data"]["partition"] == {"kind": "natural"}
+    assert "num_clients" not in written["data"]

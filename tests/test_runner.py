@@ -3,11 +3,21 @@ import sys
 
 import pytest
 import torch
+from quadratics import quadratics
 
 from fltune.errors import ConfigError, DataError
 from fltune.experiment import Experiment
 from fltune.federation import StopReason
-from fltune.runner import build, constant_loss, load_data, run
+from fltune.participation.trace import read_rounds
+from fltune.runner import (
+    build,
+    build_participation,
+    constant_loss,
+    load_data,
+    quiet,
+    run,
+    save_partition,
+)
 
 
 def experiment(**changes):
@@ -53,7 +63,10 @@ def test_result():
     assert result.comm == {"up_bits": 32 * d * 4 * 4, "down_bits": 32 * d * 4 * 4}
     assert result.client_samples == result.history[-1]["client_samples"]
     assert result.client_samples / 2 / 16 == pytest.approx(result.data["size_mean"], rel=0.02)
-    assert 1 <= result.participation["tau_avg"] <= result.participation["tau_max"] <= 4
+    seen = result.participation
+    assert 1 <= seen["tau_avg"] <= seen["tau_max"] <= 4
+    assert 4 / 12 < seen["coverage"] <= 1
+    assert 0 < seen["count_cv"] < seen["fairness"] <= 2  # 16 visits of 12 clients, 4 at most each
     assert result.strategy == "stacked"
     assert result.seconds > 0
 
@@ -78,6 +91,102 @@ def test_methods_of_a_comparison_share_model_data_and_cohorts():
     assert not torch.equal(other_seed.module.x, runs[0].module.x)
     assert not torch.equal(other_seed.datamodule.data.order, runs[0].datamodule.data.order)
     assert torch.equal(other_seed.datamodule.data.val.x, runs[0].datamodule.data.val.x)
+
+
+def model_after(config):
+    built = build(config)
+    with quiet():
+        built.trainer.fit(built.module, built.datamodule)
+    return built.module.x
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv"])
+@pytest.mark.parametrize(
+    ("pattern", "extra"),
+    [
+        ({"kind": "uniform", "per_round": 4}, {}),
+        ({"kind": "bernoulli", "probability": 0.05}, {}),
+        (
+            {"kind": "with_replacement", "per_round": 16, "multiplicity": True},
+            {"multiplicity": True},
+        ),
+    ],
+    ids=lambda p: p.get("kind"),
+)
+def test_a_recorded_run_is_replayed_bit_for_bit(tmp_path, pattern, extra, suffix):
+    path = tmp_path / "new" / f"trace{suffix}"
+    algorithm = {"name": "fedavg", "weighting": "samples"}
+    server = {"name": "fedgm", "beta": 0.5}
+    settings = {"algorithm": algorithm, "server": server, "rounds": 6, "dtype": "float32"}
+    original = experiment(participation=pattern, **settings)
+    first = run(original, save_participation=path)
+    rounds = read_rounds(path)
+    assert len(rounds) == 6
+    assert pattern["kind"] != "bernoulli" or [] in rounds
+    assert not extra or any(len(set(cohort)) < len(cohort) for cohort in rounds)
+    trace = {"kind": "trace", "file": str(path), **extra}
+    replayed = experiment(participation=trace, **settings)
+    second = run(replayed)
+    for name in ("history", "metrics", "comm", "participation", "client_samples"):
+        assert getattr(second, name) == getattr(first, name), name
+    assert torch.equal(model_after(replayed), model_after(original))
+
+
+def test_a_resumed_run_saves_all_its_cohorts(tmp_path):
+    checkpoint, trace = tmp_path / "run.ckpt", tmp_path / "trace.json"
+
+    def killed(row):
+        if row["round"] == 3:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run(experiment(), on_row=killed, checkpoint=checkpoint)
+    run(experiment(), checkpoint=checkpoint, resume=True, save_participation=trace)
+    pattern = build(experiment()).datamodule.participation
+    assert read_rounds(trace) == [next(iter(pattern)) for _ in range(4)]
+
+
+def test_a_diverged_run_saves_the_rounds_that_it_made(tmp_path):
+    trace = tmp_path / "trace.json"
+    result = run(experiment(client={"lr": 1e6}, rounds=30), save_participation=trace)
+    assert result.stop_reason is StopReason.DIVERGED
+    assert len(read_rounds(trace)) == result.rounds < 5
+
+
+def test_a_trace_that_cannot_be_saved_stops_the_run_before_it_starts(tmp_path):
+    (tmp_path / "file").write_text("")
+    reported = []
+    for path, message in [
+        (tmp_path / "trace.txt", "save_participation: .*found suffix '.txt'"),
+        (tmp_path / "file" / "trace.json", "save_participation: .*file"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            run(experiment(), on_row=reported.append, save_participation=path)
+    delayed = {"kind": "asynchronous", "concurrency": 3, "buffer": 2}
+    with pytest.raises(ConfigError, match="a trace holds no delays"):
+        run(
+            experiment(participation=delayed, algorithm="fedbuff"),
+            save_participation=tmp_path / "t.json",
+        )
+    assert not reported
+
+
+def test_groups_may_follow_the_labels():
+    groups = {"kind": "cycp", "groups": 3, "per_round": 2, "formation": "sorted_by_label"}
+    data = {"name": "digits", "clients": 12, "partition": {"kind": "dirichlet", "alpha": 0.1}}
+    built = build(experiment(data=data, participation=groups))
+    majority = built.datamodule.data.histograms().argmax(1)
+    members = built.datamodule.participation.members
+    labels = [majority[group].tolist() for group in members]
+    assert [y for group in labels for y in group] == sorted(majority.tolist())
+    assert run(experiment(data=data, participation=groups)).participation["coverage"] > 0.3
+
+
+def test_labels_need_classes():
+    groups = {"kind": "groups", "groups": 3, "per_round": 1, "formation": "sorted_by_label"}
+    regression = quadratics([[[1.0]]] * 3, [[0.0], [1.0], [2.0]])
+    with pytest.raises(ConfigError, match="participation: formation = 'sorted_by_label' needs cl"):
+        build_participation(experiment(participation=groups), regression)
 
 
 def test_the_partition_can_be_held_fixed_over_seeds():
@@ -178,3 +287,47 @@ def test_a_config_may_be_a_plain_mapping():
     assert run(raw).metrics == run(Experiment.parse(raw)).metrics
     with pytest.raises(ConfigError, match="rouds: unknown key; did you mean 'rounds'"):
         run({"rouds": 3})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "digits", "clients": 12, "partition": {"kind": "dirichlet", "alpha": 0.1}},
+        {"name": "digits", "clients": 12, "partition_seed": 4},
+        {
+            "name": "digits",
+            "clients": 12,
+            "partition": {"kind": "dirichlet_client_lognormal", "allocation": "reuse"},
+        },
+        {"name": "synthetic", "clients": 12},
+    ],
+    ids=["dirichlet", "fixed seed", "overlapping", "natural"],
+)
+def test_a_saved_partition_gives_the_same_run(tmp_path, data):
+    path = tmp_path / "part.json"
+    recorded = experiment(data=data, seed=3, client={"epochs": 2, "lr": 0.1})
+    save_partition(recorded, path)
+    reread = recorded.with_values(
+        {"data.partition": {"kind": "file", "path": str(path)}, "data.partition_seed": 99}
+    )
+    runs = [build(e) for e in (recorded, reread)]
+    for r in runs:
+        r.trainer.fit(r.module, r.datamodule)
+    assert runs[0].history.rows == runs[1].history.rows
+    assert torch.equal(runs[0].module.x, runs[1].module.x)
+    assert runs[0].datamodule.data.report() == runs[1].datamodule.data.report()
+
+
+def test_a_partition_saved_for_other_data_is_refused(tmp_path):
+    path = tmp_path / "part.json"
+    save_partition(experiment(), path)
+    other = experiment(
+        data={"clients": 12, "val_fraction": 0.2, "partition": {"kind": "file", "path": str(path)}}
+    )
+    with pytest.raises(DataError, match=r"made for 1293 training samples \(name digits, val"):
+        run(other)
+
+
+def test_synthetic_data_has_the_configs_clients():
+    data = load_data(experiment(data={"name": "synthetic", "clients": 7}).data, 0)
+    assert (data.num_clients, data.val_by_client, data.input_shape) == (7, True, (60,))

@@ -7,8 +7,8 @@ Paper: Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba (2022), Algorithm 1.
     s(tau) = (1 + tau)^(-1/2)
 
 A round is one server step: its cohort is the Z arrivals that fill the buffer (Z clients per round),
-its ``delays`` are their staleness in server steps. A client may arrive twice in one buffer
-(``participation: {kind: trace, repeats: true}``) and then draws its batches anew.
+its ``delays`` are their staleness in server steps; ``participation: asynchronous`` simulates both.
+A client may arrive twice in one buffer and then draws its batches anew.
 
 - d floats down, d up, per arrival. Memory: server window d, client 0 (a real server keeps no past
   models: the clients hold what they fetched).

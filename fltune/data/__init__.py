@@ -1,8 +1,10 @@
 """Federated data: what there is, and which client holds what.
 
-``datasets`` loads whole data sets as tensors, ``partition`` deals their samples to clients, and
-``federated`` holds the result the way the round loop reads it. This module only knows the names,
-so that listing them imports nothing.
+A data set (``digits``, ``idx_images``, ``cifar`` ...) loads whole tensors, ``dataset`` holds out
+validation samples, ``partition`` deals the rest to clients, and ``federated`` holds the result the
+way the round loop reads it. This module only knows the names, so that listing them imports nothing;
+a data set is a small object of hyperparameters until ``load()``, and what reads it (scikit-learn,
+scipy, Pillow) is imported only then.
 """
 
 from fltune.registry import Registry
@@ -10,9 +12,17 @@ from fltune.registry import Registry
 DATASETS = Registry(
     "data set",
     {
-        "digits": "fltune.data.datasets:Digits",
-        "mnist": "fltune.data.datasets:MNIST",
-        "fashion_mnist": "fltune.data.datasets:FashionMNIST",
+        "digits": "fltune.data.digits:Digits",
+        "mnist": "fltune.data.idx_images:MNIST",
+        "fashion_mnist": "fltune.data.idx_images:FashionMNIST",
+        "emnist": "fltune.data.idx_images:EMNIST",
+        "cifar10": "fltune.data.cifar:CIFAR10",
+        "cifar100": "fltune.data.cifar:CIFAR100",
+        "svhn": "fltune.data.svhn:SVHN",
+        "synthetic": "fltune.data.synthetic:Synthetic",
+        "sst2": "fltune.data.sst2:SST2",
+        "npz": "fltune.data.arrays:Npz",
+        "image_folder": "fltune.data.image_folder:ImageFolder",
     },
 )
 
@@ -20,7 +30,13 @@ PARTITIONS = Registry(
     "partition",
     {
         "iid": "fltune.data.partition:Iid",
-        "dirichlet_class": "fltune.data.partition:DirichletClass",
+        "dirichlet_class": "fltune.data.dirichlet_class:DirichletClass",
+        "dirichlet_client_normalised": "fltune.data.dirichlet_client:DirichletClientNormalised",
+        "dirichlet_client_equal": "fltune.data.dirichlet_client:DirichletClientEqual",
+        "dirichlet_client_lognormal": "fltune.data.dirichlet_client:DirichletClientLognormal",
+        "shards": "fltune.data.shards:Shards",
+        "natural": "fltune.data.natural:Natural",
+        "file": "fltune.data.from_file:FromFile",
     },
-    aliases={"dirichlet": "dirichlet_class"},
+    aliases={"dirichlet": "dirichlet_class", "by_writer": "natural"},
 )

@@ -1,8 +1,7 @@
 """Federated data as the round loop reads it: whole tensors, and who holds which rows of them.
 
-Samples are stored once. A client is a slice of ``order``, a permutation of (a part of) the training
-samples grouped by client, so that a cohort's batches are index gathers on the device and 10,000
-clients cost two index vectors.
+Samples are stored once. A client is a slice of ``order``, the indices of its training samples, so
+that a cohort's batches are index gathers on the device and 10,000 clients cost two index vectors.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fltune.data.augmentation import Augmentation
 from fltune.errors import DataError
 
 
@@ -25,13 +25,17 @@ class Split:
     Attributes:
         x: ``[n, *input_shape]``, the inputs.
         y: ``[n]`` int64 class ids, or ``[n, k]`` floating targets of a regression.
+        augmentation: what the local solver does to batches of ``x``; whoever judges a model reads
+            ``x`` itself.
 
     Raises:
-        DataError: ``x`` and ``y`` differ in length, or ``y`` is neither of the two.
+        DataError: ``x`` and ``y`` differ in length, ``y`` is neither of the two, or an augmentation
+            finds no images ``[n, C, H, W]``.
     """
 
     x: Tensor
     y: Tensor
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if self.x.ndim == 0 or self.y.ndim == 0 or len(self.x) != len(self.y):
@@ -46,6 +50,11 @@ class Split:
                 f"y of shape {tuple(self.y.shape)} and type {self.y.dtype} is not allowed; must be "
                 "[n] of torch.int64 (class ids) or [n, k] floating (regression)"
             )
+        if self.augmentation is not None and not self.augmentation.fits(tuple(self.x.shape[1:])):
+            raise DataError(
+                f"samples of shape {tuple(self.x.shape[1:])} cannot be cropped or flipped; must be "
+                "images [C, H, W]. Set crop_padding to 0 and flip to false"
+            )
 
     def __len__(self) -> int:
         return len(self.y)
@@ -54,7 +63,7 @@ class Split:
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Split:
         """Return the split on a device; ``dtype`` is for floating tensors, class ids stay int64."""
-        return Split(_to(self.x, device, dtype), _to(self.y, device, dtype))
+        return replace(self, x=_to(self.x, device, dtype), y=_to(self.y, device, dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +76,13 @@ class FederatedData:
         train: the samples of all clients.
         val: what hyperparameters are selected on.
         test: what is reported.
-        order: int64 ``[m]``, indices into ``train`` grouped by client, ascending within each;
-            ``m < len(train)`` where a partition leaves samples unused.
+        order: int64 ``[m]``, indices into ``train`` grouped by client, ascending within each. Each
+            occurs once, unless clients overlap; not all occur where samples are left unused.
         sizes: int64 ``[N]``, samples of each client, all > 0. It lives beside ``order``, on the
             device, where cohorts gather it by client id.
         num_classes: the number of classes; None for a regression.
+        val_by_client: whether ``val`` was held out of every client in proportion.
+        notes: what a reader must know of how samples were dealt, a sentence each.
     """
 
     train: Split
@@ -80,6 +91,8 @@ class FederatedData:
     order: Tensor
     sizes: Tensor
     num_classes: int | None
+    val_by_client: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_clients(
@@ -89,6 +102,10 @@ class FederatedData:
         test: Split,
         clients: Sequence[Tensor],
         num_classes: int | None,
+        *,
+        overlapping: bool = False,
+        val_by_client: bool = False,
+        notes: tuple[str, ...] = (),
     ) -> FederatedData:
         """Build federated data from one list of training indices per client.
 
@@ -98,6 +115,9 @@ class FederatedData:
             test: test samples.
             clients: per client a 1-D int64 tensor; each training sample at most once over all.
             num_classes: the number of classes, None for a regression.
+            overlapping: clients may share samples; each holds a sample at most once.
+            val_by_client: see the attribute.
+            notes: see the attribute.
 
         Raises:
             DataError: there is no client, a client is empty, an index is out of range or used
@@ -110,11 +130,11 @@ class FederatedData:
                     f"{name} samples have shape {tuple(split.x.shape[1:])}, "
                     f"training samples {tuple(train.x.shape[1:])}; they must be the same"
                 )
-        _check_clients(clients, len(train))
+        _check_clients(clients, len(train), overlapping)
         device = train.y.device
         order = torch.cat([indices.sort().values for indices in clients]).to(device)
         sizes = torch.tensor([len(indices) for indices in clients], device=device)
-        return cls(train, val, test, order, sizes, num_classes)
+        return cls(train, val, test, order, sizes, num_classes, val_by_client, notes)
 
     @property
     def num_clients(self) -> int:
@@ -125,6 +145,11 @@ class FederatedData:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return tuple(self.train.x.shape[1:])
+
+    @cached_property
+    def uses(self) -> Tensor:
+        """int64 ``[len(train)]``: how many clients hold each training sample."""
+        return torch.bincount(self.order, minlength=len(self.train))
 
     @cached_property
     def offsets(self) -> Tensor:
@@ -171,19 +196,23 @@ class FederatedData:
 
         ``label_distance`` is the total variation distance, in [0, 1], between a client's label
         distribution and that of all clients, averaged over clients: 0 is iid. It and the other
-        class figures are absent for a regression.
+        class figures are absent for a regression. ``train_samples`` counts a sample once, however
+        many clients hold it; ``shared_samples`` are those that several hold. ``partition_notes``
+        tells how samples were dealt where the partition's name does not: repairs, scaled sizes.
         """
-        sizes = self.sizes.cpu().double()
+        sizes, uses = self.sizes.cpu().double(), self.uses.cpu()
         summary: dict[str, Any] = {
             "clients": self.num_clients,
-            "train_samples": len(self.order),
-            "unused_samples": len(self.train) - len(self.order),
+            "train_samples": int((uses > 0).sum()),
+            "unused_samples": int((uses == 0).sum()),
+            "shared_samples": int((uses > 1).sum()),
             "val_samples": len(self.val),
             "test_samples": len(self.test),
             "size_min": int(sizes.min()),
             "size_median": float(sizes.quantile(0.5)),
             "size_mean": float(sizes.mean()),
             "size_max": int(sizes.max()),
+            "partition_notes": [*self.notes, *([_VAL_BY_CLIENT] if self.val_by_client else [])],
         }
         if self.num_classes is not None:
             counts = self.histograms().cpu().double()
@@ -210,6 +239,9 @@ class FederatedData:
         )
 
 
+_VAL_BY_CLIENT = "validation samples were held out of every client in proportion"
+
+
 def _to(values: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
     return values.to(device=device, dtype=dtype if values.is_floating_point() else None)
 
@@ -229,7 +261,7 @@ def _check_labels(name: str, split: Split, num_classes: int | None) -> None:
             )
 
 
-def _check_clients(clients: Sequence[Tensor], num_samples: int) -> None:
+def _check_clients(clients: Sequence[Tensor], num_samples: int, overlapping: bool) -> None:
     if not clients:
         raise DataError("there is no client; at least one is needed")
     for i, indices in enumerate(clients):
@@ -251,9 +283,14 @@ def _check_clients(clients: Sequence[Tensor], num_samples: int) -> None:
             f"client indices reach from {low} to {high}; {num_samples} training samples allow "
             f"0..{num_samples - 1}"
         )
-    uses = torch.bincount(everything, minlength=num_samples)
-    if int(uses.max()) > 1:
+    if overlapping:  # what counts is a sample's uses by one client
+        owner = torch.arange(len(clients)).repeat_interleave(torch.tensor([*map(len, clients)]))
+        everything = owner * num_samples + everything
+    held, uses = everything.unique(return_counts=True)
+    twice = held[uses > 1] % num_samples
+    if len(twice):
+        who = "each of the overlapping clients must hold a sample once"
         raise DataError(
-            f"{int((uses > 1).sum())} training samples are held more than once (the first is "
-            f"sample {int(uses.gt(1).nonzero()[0])}); clients must be disjoint"
+            f"{len(twice)} training samples are held more than once (the first is sample "
+            f"{int(twice[0])}); {who if overlapping else 'clients must be disjoint'}"
         )

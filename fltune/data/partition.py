@@ -1,7 +1,8 @@
 """Who holds what: dealing the training samples to clients.
 
-A partition is a pure function of labels, number of clients and seed: it draws from a generator of
-its own, so the same three give the same clients whatever ran before.
+A partition is a pure function of labels, number of clients, seed and (where the data set has them)
+natural clients: it draws from a generator of its own, so the same four give the same clients
+whatever ran before. Each family has a file of its own; here is their contract, and what they share.
 
     >>> clients = Iid()(torch.zeros(1000), num_clients=3, seed=0)
     >>> [len(indices) for indices in clients]
@@ -11,8 +12,8 @@ its own, so the same three give the same clients whatever ran before.
 from __future__ import annotations
 
 import heapq
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,26 +22,61 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fltune.errors import DataError
-from fltune.parameters import Checked, parameter
+from fltune.parameters import Checked
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Who got what.
+
+    Attributes:
+        clients: one sorted int64 tensor of sample indices per client, on the CPU.
+        notes: what a reader of results must know of how it came about, a sentence each.
+        overlapping: whether a sample may belong to several clients.
+    """
+
+    clients: list[Tensor]
+    notes: tuple[str, ...] = ()
+    overlapping: bool = False
+
+    @classmethod
+    def of_owners(cls, owner: Ints, num_clients: int, *notes: str) -> Assignment:
+        """Return disjoint clients from ``[n]`` owners in ``0..N-1``; -1 is an unused sample."""
+        by_client = np.argsort(owner, kind="stable")
+        sizes = np.bincount(owner[owner >= 0], minlength=num_clients)
+        dealt = torch.from_numpy(by_client[len(owner) - sizes.sum() :].astype(np.int64))
+        return cls(list(dealt.split(sizes.tolist())), notes)
+
+
 @dataclass(frozen=True)
 class Partition(Checked, ABC):
-    """Deals samples to clients. A subclass says who owns each one, in :meth:`owners`."""
+    """Deals samples to clients. A subclass says who gets what, in :meth:`draw`.
 
-    def __call__(self, labels: Tensor, num_clients: int, seed: int) -> list[Tensor]:
-        """Return the sample indices of each client.
+    >>> class Halves(Partition):
+    ...     def draw(self, labels, num_clients, rng, groups):
+    ...         return Assignment.of_owners(np.arange(len(labels)) * 2 // len(labels), 2)
+    """
+
+    def __call__(
+        self, labels: Tensor, num_clients: int, seed: int, groups: Tensor | None = None
+    ) -> list[Tensor]:
+        """Return the sample indices of each client; see :meth:`assign`."""
+        return self.assign(labels, num_clients, seed, groups).clients
+
+    def assign(
+        self, labels: Tensor, num_clients: int, seed: int, groups: Tensor | None = None
+    ) -> Assignment:
+        """Return who gets what.
 
         Args:
             labels: ``[n]`` class ids (or ``[n, k]`` targets, where the partition ignores them).
             num_clients: N, in 1..n.
             seed: >= 0; the only source of randomness.
-
-        Returns:
-            N sorted int64 tensors on the CPU, disjoint.
+            groups: int64 ``[n]``, the client that each sample is known to come from, negative for
+                none; see :meth:`known_clients`. None where nothing is known.
 
         Raises:
             DataError: there are more clients than samples, or the samples do not suffice for what
@@ -54,152 +90,129 @@ class Partition(Checked, ABC):
                 "use fewer clients or more data"
             )
         rng = np.random.default_rng(seed)
-        owner = self.owners(labels.detach().cpu().numpy(), num_clients, rng)
-        by_client = np.argsort(owner, kind="stable")
-        sizes = np.bincount(owner[owner >= 0], minlength=num_clients)
-        dealt = torch.from_numpy(by_client[len(owner) - sizes.sum() :].astype(np.int64))
-        return list(dealt.split(sizes.tolist()))
+        known = None if groups is None else groups.cpu().numpy()
+        return self.draw(labels.detach().cpu().numpy(), num_clients, rng, known)
 
     @abstractmethod
-    def owners(self, labels: NDArray, num_clients: int, rng: np.random.Generator) -> Ints:
-        """Return int64 ``[n]``: the client of each sample in ``0..N-1``, -1 for an unused one."""
+    def draw(
+        self, labels: NDArray, num_clients: int, rng: np.random.Generator, groups: Ints | None
+    ) -> Assignment:
+        """Return who gets what; the arguments are those of :meth:`assign`, as arrays."""
+
+    def known_clients(self, groups: Tensor | None, num_samples: int) -> Tensor | None:
+        """Return the client of each sample where that is known before anything is dealt.
+
+        Validation samples are then held out of every client in proportion; otherwise (None) of
+        every class.
+
+        Args:
+            groups: int64 ``[n]``, the data set's own clients; None if it has none.
+            num_samples: n, of the training samples before any is held out.
+        """
+        return None
 
 
 @dataclass(frozen=True)
 class Iid(Partition):
     """A random equal split: clients look like the whole, and sizes differ by at most one."""
 
-    def owners(self, labels: NDArray, num_clients: int, rng: np.random.Generator) -> Ints:
+    def draw(
+        self, labels: NDArray, num_clients: int, rng: np.random.Generator, groups: Ints | None
+    ) -> Assignment:
         """Deal a shuffled deck of samples in turn."""
         owner = np.empty(len(labels), np.int64)
         owner[rng.permutation(len(labels))] = np.arange(len(labels)) % num_clients
-        return owner
+        return Assignment.of_owners(owner, num_clients)
 
 
-@dataclass(frozen=True)
-class DirichletClass(Partition):
-    """Label skew: the shares of the clients in each class are drawn from a Dirichlet distribution.
-
-    Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks" (2019, section
-    4); Li et al., "Federated Learning on Non-IID Data Silos" (2022, NIID-Bench, section IV-B). For
-    each class c of n_c samples::
-
-        p_c ~ Dir_N(alpha),    P_cj = p_c1 + ... + p_cj
-        client j takes the class's shuffled samples from floor(n_c P_c,j-1) up to floor(n_c P_cj)
-
-    Sizes vary, all samples are used. While a client holds fewer than ``min_size`` samples, the
-    whole partition is redrawn, at most ``max_tries`` times in all. Small alpha with many clients
-    never gets there by chance (10,000 clients, 54,000 samples, alpha 1: hopeless), so after the
-    last try it is repaired: one random sample at a time goes from the largest client to the
-    smallest, until all hold ``min_size``.
+def classes_of(labels: NDArray, partition: Partition) -> tuple[Ints, Ints]:
+    """Return (class of each sample in ``0..C-1``, samples of each class), empty classes left out.
 
     Raises:
-        DataError: ``min_size * N`` exceeds the number of samples, or the labels are no class ids.
+        DataError: the labels are no class ids.
     """
-
-    alpha: float = parameter(
-        0.5,
-        "concentration; towards 0 a class has one owner, towards infinity clients are iid",
-        symbol="alpha",
-        gt=0,
-        lt=math.inf,
-    )
-    min_size: int = parameter(1, "samples that every client holds at least", ge=1)
-    # A draw that succeeds once in five tries is found 99 times in 100; rarer ones are mostly
-    # hopeless, and 10,000 clients pay for every try.
-    max_tries: int = parameter(20, "draws before the last one is repaired", ge=1, le=1000)
-    balance: bool = parameter(
-        False, "NIID-Bench: a client that holds n/N samples gets none of the further classes"
-    )
-
-    def owners(self, labels: NDArray, num_clients: int, rng: np.random.Generator) -> Ints:
-        """Draw until all clients hold ``min_size`` samples, or repair the last draw."""
-        if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-            raise DataError(
-                f"the dirichlet_class partition needs class ids, found {labels.dtype} targets of "
-                f"shape {labels.shape}; use iid for a regression"
-            )
-        if self.min_size * num_clients > len(labels):
-            raise DataError(
-                f"{num_clients} clients with at least {self.min_size} samples each need "
-                f"{self.min_size * num_clients} samples; there are {len(labels)}"
-            )
-        _, class_of, class_sizes = np.unique(labels, return_inverse=True, return_counts=True)
-        for _ in range(self.max_tries):  # sizes do not depend on the shuffle: draw it once, below
-            counts = self.draw_counts(class_sizes, num_clients, rng)
-            if counts.sum(0).min() >= self.min_size:
-                break
-        shuffled = rng.permutation(len(labels))
-        by_class = shuffled[np.argsort(class_of[shuffled], kind="stable")]
-        owner = np.empty(len(labels), np.int64)
-        owner[by_class] = np.tile(np.arange(num_clients), len(counts)).repeat(counts.ravel())
-        fill(owner, num_clients, self.min_size, shuffled)
-        return owner
-
-    def draw_counts(self, class_sizes: Ints, num_clients: int, rng: np.random.Generator) -> Ints:
-        """Draw int64 ``[classes, N]``: how many samples of each class each client takes."""
-        logs = log_gamma_draws(self.alpha, (len(class_sizes), num_clients), rng)
-        if not self.balance:
-            return cut(class_sizes, dirichlet_shares(logs, self.alpha))
-        counts = np.zeros(logs.shape, np.int64)
-        held = np.zeros(num_clients, np.int64)
-        for c in range(len(class_sizes)):
-            # Masked before it is normalised: at tiny alpha the shares left over may all round to 0.
-            # Not everyone is full, or all n samples were dealt and class c would be empty.
-            full = held * num_clients >= class_sizes.sum()
-            shares = dirichlet_shares(np.where(full, -np.inf, logs[c : c + 1]), self.alpha)
-            counts[c] = cut(class_sizes[c : c + 1], shares)[0]
-            held += counts[c]
-        return counts
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(
+            f"{type(partition).__name__} needs class ids, found {labels.dtype} targets of "
+            f"shape {labels.shape}; use iid for a regression"
+        )
+    _, class_of, class_sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    return class_of, class_sizes
 
 
-def log_gamma_draws(alpha: float, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Return ``alpha * log(g)`` for draws g ~ Gamma(alpha, 1).
+def require(num_samples: int, num_clients: int, min_size: int) -> None:
+    """Check that every client can hold ``min_size`` samples of its own.
 
-    The draws themselves underflow to 0 for small alpha, and a row of zeros has no shares. Their
-    logarithms do not: Gamma(alpha) = Gamma(alpha + 1) U^(1/alpha) for U uniform (Marsaglia and
-    Tsang, 2000), where -log U is a standard exponential. The factor alpha keeps them finite.
+    Raises:
+        DataError: there are too few.
     """
-    return alpha * np.log(rng.standard_gamma(alpha + 1, shape)) - rng.standard_exponential(shape)
+    if min_size * num_clients > num_samples:
+        raise DataError(
+            f"{num_clients} clients with at least {min_size} samples each need "
+            f"{min_size * num_clients} samples; there are {num_samples}"
+        )
 
 
-def dirichlet_shares(logs: Floats, alpha: float) -> Floats:
-    """Normalise each row of :func:`log_gamma_draws` to a draw of Dir(alpha); -inf is share 0."""
-    with np.errstate(over="ignore"):  # exp(-inf) = 0 is the share that is meant
-        shares = np.exp((logs - logs.max(axis=1, keepdims=True)) / alpha)
-    return shares / shares.sum(axis=1, keepdims=True)
-
-
-def cut(class_sizes: Ints, shares: Floats) -> Ints:
-    """Return the counts between the cuts floor(n_c cumsum(p_c)).
+def cut(class_sizes: Ints, shares: Floats, rounded: Callable[[Floats], Floats] = np.floor) -> Ints:
+    """Return the counts between the cuts ``rounded(n_c cumsum(p_c))``.
 
     Args:
         class_sizes: int64 ``[classes]``, n_c.
         shares: ``[classes, N]``, p_c.
+        rounded: how a cut becomes whole; ``np.rint`` rounds half to even.
 
     Returns:
         int64 ``[classes, N]``; a row sums to n_c exactly, its last client takes what is left.
     """
-    ends = np.floor(class_sizes[:, None] * shares.cumsum(axis=1)).astype(np.int64)
+    ends = rounded(class_sizes[:, None] * shares.cumsum(axis=1)).astype(np.int64)
     ends = np.minimum(ends, class_sizes[:, None])  # a cumulative sum may round to just above 1
     ends[:, -1] = class_sizes
     return np.diff(ends, axis=1, prepend=0)
 
 
-def fill(owner: Ints, num_clients: int, min_size: int, shuffled: Ints) -> None:
-    """Move single samples from the largest client to the smallest until all hold ``min_size``.
+def largest_remainder(total: int, shares: Floats) -> Ints:
+    """Return whole numbers that sum to ``total``, in proportion to ``shares``.
+
+    The rests go to the largest remainders of ``total * shares``, at a tie to the first.
+    """
+    counts = np.floor(total * shares).astype(np.int64)
+    first = np.argsort(counts - total * shares, kind="stable")
+    counts[first[: total - counts.sum()]] += 1
+    return counts
+
+
+def lognormal_sizes(normal: Floats, mu: float, sigma: float, add: int, clip: int | None) -> Ints:
+    """Return ``floor(exp(mu + sigma z)) + add``, at most ``clip``, for standard normal draws z."""
+    exponent = np.minimum(mu + sigma * normal, 30)  # more samples than there are anywhere
+    sizes = np.floor(np.exp(exponent)).astype(np.int64) + add
+    return sizes if clip is None else np.minimum(sizes, clip)
+
+
+def owners_by_class(counts: Ints, class_of: Ints, shuffled: Ints) -> Ints:
+    """Deal the shuffled samples of each class by counts.
 
     Args:
-        owner: ``[n]`` client of each sample, changed in place; n >= N * min_size.
-        num_clients: N.
-        min_size: samples that every client shall hold.
-        shuffled: a permutation of the samples, which decides what a client gives away.
+        counts: int64 ``[classes, N]``; a row sums to at most the samples of its class.
+        class_of: int64 ``[n]`` in ``0..classes-1``.
+        shuffled: a permutation of the samples.
+
+    Returns:
+        int64 ``[n]`` owners; -1 for what the counts leave over.
     """
-    sizes = np.bincount(owner, minlength=num_clients)
-    if sizes.min() >= min_size:
-        return
-    grouped = shuffled[np.argsort(owner[shuffled], kind="stable")]
-    ends = sizes.cumsum()
+    num_clients = counts.shape[1]
+    rest = np.bincount(class_of, minlength=len(counts)) - counts.sum(1)
+    takers = np.tile(np.append(np.arange(num_clients), -1), len(counts))
+    by_class = shuffled[np.argsort(class_of[shuffled], kind="stable")]
+    owner = np.empty(len(class_of), np.int64)
+    owner[by_class] = takers.repeat(np.column_stack([counts, rest]).ravel())
+    return owner
+
+
+def moves(sizes: Ints, min_size: int) -> Iterator[tuple[int, int]]:
+    """Yield (giver, receiver) of single samples, from the largest client to the smallest.
+
+    It ends when all hold ``min_size``, which ``sizes.sum() >= len(sizes) * min_size`` allows.
+    """
     # A receiver stops at min_size and a giver starts above it: nobody is ever both.
     needy = [(int(s), j) for j, s in enumerate(sizes) if s < min_size]
     rich = [(-int(s), j) for j, s in enumerate(sizes) if s > min_size]
@@ -208,10 +221,34 @@ def fill(owner: Ints, num_clients: int, min_size: int, shuffled: Ints) -> None:
     while needy:
         size, receiver = needy[0]
         negative, giver = rich[0]
-        given = ends[giver] - (sizes[giver] + negative) - 1
-        owner[grouped[given]] = receiver
+        yield giver, receiver
         heapq.heapreplace(rich, (negative + 1, giver))
         if size + 1 < min_size:
             heapq.heapreplace(needy, (size + 1, receiver))
         else:
             heapq.heappop(needy)
+
+
+def fill(owner: Ints, num_clients: int, min_size: int, shuffled: Ints) -> int:
+    """Move single samples between clients until all hold ``min_size``; see :func:`moves`.
+
+    Args:
+        owner: ``[n]`` client of each sample, changed in place; n >= N * min_size.
+        num_clients: N.
+        min_size: samples that every client shall hold.
+        shuffled: a permutation of the samples, which decides what a client gives away.
+
+    Returns:
+        How many samples were moved.
+    """
+    sizes = np.bincount(owner, minlength=num_clients)
+    if sizes.min() >= min_size:
+        return 0
+    grouped = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    last = sizes.cumsum()
+    moved = 0
+    for giver, receiver in moves(sizes, min_size):
+        last[giver] -= 1
+        owner[grouped[last[giver]]] = receiver
+        moved += 1
+    return moved

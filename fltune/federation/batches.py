@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fltune.data.federated import Split
 from fltune.randomness import mix
 
 
@@ -53,6 +54,18 @@ class Holdings:
 def take(values: Tensor, index: Tensor) -> Tensor:
     """Return ``values[index]``; index_select is two to three times as quick as indexing."""
     return values.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+
+def take_inputs(data: Split, index: Tensor, key: Tensor) -> Tensor:
+    """Return the inputs ``[..., B, *input_shape]`` of local steps, augmented if the data says so.
+
+    Args:
+        data: the training samples.
+        index: int64 ``[..., B]``, one batch for each step.
+        key: int64 ``[...]``, the randomness of each step.
+    """
+    x = take(data.x, index)
+    return x if data.augmentation is None else data.augmentation(x, key)
 
 
 def batches_per_pass(size: Tensor, batch_size: int | None) -> Tensor:

@@ -5,6 +5,7 @@ All samples sit on the device once; a cohort carries index tensors, never copies
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,11 @@ from torch import Tensor
 
 from fltune.data.federated import FederatedData, Split
 from fltune.federation.batches import BatchPlan, Holdings, batches_per_pass, plan_batches
-from fltune.federation.clock import Delays
+from fltune.federation.delays import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
-from fltune.participation.base import Participation
-from fltune.randomness import client_keys, derive_seed, mix
+from fltune.participation.base import Arrivals, Participation
+from fltune.randomness import client_keys, derive_seed, visit_keys
 
 EVALUATION_CHUNK = 4096
 """Samples evaluated at once: bounds the memory of activations, never the number of batches."""
@@ -39,6 +40,11 @@ class Cohort:
         held: which samples the clients hold; None in an empty round.
         delays: int64 [C], how many rounds old the model is that each client starts from.
         nominal_steps: K, the same in all rounds; see :meth:`FederatedDataModule.nominal_steps`.
+        multiplicity: int64 [C], factor of each client's aggregation weight: how often it was drawn,
+            where the pattern merges repeats, and 1 otherwise.
+        dropped: selected clients that were not in time; None where the experiment drops none.
+        discarded: updates that arrived too old; None where they come in rounds.
+        seconds: simulated time of this round; None where the clock says how long it lasts.
     """
 
     round: int
@@ -50,6 +56,10 @@ class Cohort:
     held: Holdings | None
     delays: Tensor
     nominal_steps: float
+    multiplicity: Tensor
+    dropped: int | None = None
+    discarded: int | None = None
+    seconds: float | None = None
 
     def full_batch(self) -> BatchPlan | None:
         """Return one batch of all samples for each client; None in an empty round."""
@@ -69,6 +79,9 @@ class FederatedDataModule(L.LightningDataModule):
         dtype: of floating-point samples.
         work: local epochs or steps by round and client; nominal if left out.
         delays: age of the model that a client starts from; 0 if left out.
+
+    Raises:
+        ValueError: work that does not fit the nominal amount or the clients.
     """
 
     def __init__(
@@ -88,6 +101,7 @@ class FederatedDataModule(L.LightningDataModule):
         self.seed = seed
         self.dtype = dtype
         self.work = (work or LocalWork()).bind(sgd.amount, seed)
+        self.work.check(sgd.amount, data.num_clients, participation.asynchronous)
         self.delays = (delays or Delays()).bind(seed)
 
     def setup(self, stage: str) -> None:
@@ -113,22 +127,48 @@ class FederatedDataModule(L.LightningDataModule):
         """Everything is there already."""
         return batch
 
-    def cohort(self, round: int, ids: Sequence[int]) -> Cohort:
-        """Return the batch of one round for the clients that take part."""
+    def cohort(self, round: int, ids: Sequence[int], arrivals: Arrivals | None = None) -> Cohort:
+        """Return the batch of one round for the clients that take part.
+
+        Args:
+            round: 0-based t; -1 for a method's initial visit by all.
+            ids: the selected clients.
+            arrivals: their delays, where the pattern says them.
+        """
         data = self.data
+        times = Counter(ids) if self.participation.merges_repeats else None
+        ids = ids if times is None else list(times)
         clients = torch.tensor(ids, dtype=torch.int64, device=data.order.device)
+        distinct = len(set(ids)) == len(ids)  # the same keys then, quicker
+        keys = (client_keys if distinct else visit_keys)(self.seed, round, clients)
+        amount = self.work.amount(round, clients)
+        own = self.delays.draw(round, clients) if arrivals is None else arrivals.delays
+        delays = own.to(clients.device)
+        dropped = None
+        if self.work.drops:
+            stays = self.work.in_time(round, clients)
+            clients, keys, amount, delays = (v[stays] for v in (clients, keys, amount, delays))
+            dropped = len(ids) - len(clients)
         sizes = data.sizes.to(clients.device)[clients]
-        keys = client_keys(self.seed, round, clients)
-        if len(set(ids)) < len(ids):  # a client that works twice in a round draws anew
-            keys = mix(keys + torch.tensor([ids[:k].count(i) for k, i in enumerate(ids)]).to(keys))
         plan = held = None
-        if ids:
+        if len(clients):
             held = Holdings(data.order, data.offsets.to(clients.device)[clients], sizes)
-            amount = self.work.amount(round, clients)
             plan = self._plan(held, keys, amount, clients)
-        delays = self.delays.draw(round, clients)
-        steps = self.nominal_steps
-        return Cohort(round, clients, sizes, keys, data.train, plan, held, delays, steps)
+        return Cohort(
+            round,
+            clients,
+            sizes,
+            keys,
+            data.train,
+            plan,
+            held,
+            delays,
+            self.nominal_steps,
+            _multiplicity(clients, times),
+            dropped,
+            None if arrivals is None else arrivals.discarded,
+            None if arrivals is None else arrivals.seconds,
+        )
 
     def _plan(self, held: Holdings, keys: Tensor, amount: Tensor, clients: Tensor) -> BatchPlan:
         fixed = None
@@ -153,6 +193,13 @@ class FederatedDataModule(L.LightningDataModule):
         self.participation.load_state_dict(state_dict["participation"])
 
 
+def _multiplicity(clients: Tensor, times: Counter[int] | None) -> Tensor:
+    """Return how often each client was drawn, int64 [C]; 1 if nobody counts."""
+    if times is None:
+        return torch.ones_like(clients)
+    return torch.tensor([times[i] for i in clients.tolist()]).to(clients)
+
+
 class RoundLoader:
     """An iterable of one cohort per epoch."""
 
@@ -168,7 +215,7 @@ class RoundLoader:
         participation = self.source.participation
         round = participation.round
         for ids in participation:
-            yield self.source.cohort(round, ids)
+            yield self.source.cohort(round, ids, participation.arrivals)
 
 
 class Chunks:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fltune.models.batch_norm import apply_policy, reset_counters, with_statistics
 from fltune.models.dropout import KeyedDropout, key_dropout
 
 
@@ -21,26 +22,22 @@ class FlatNetwork:
     """The trainable parameters of a network as one vector x [d].
 
     Args:
-        network: any module. Its ``nn.Dropout`` layers are replaced by keyed ones.
+        network: any module. Its dropout layers are replaced by keyed ones, its BatchNorm layers by
+            ones that bear a batch of one sample.
+        batch_norm: what becomes of running statistics; see :mod:`fltune.models.batch_norm`.
 
     Attributes:
         names, shapes, sizes: of each trainable parameter, in the order they lie in x.
         dimension: d.
 
     Raises:
-        ValueError: nothing to train, or running statistics (BatchNorm) that no server could average
-            without a policy.
+        ValueError: nothing to train, or running statistics that the policy does not allow.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        for name, module in network.named_modules():
-            if getattr(module, "track_running_stats", False):
-                raise ValueError(
-                    f"layer {name!r} ({type(module).__name__}) keeps running statistics, which are "
-                    "not parameters and would be averaged silently; use GroupNorm, or set "
-                    "track_running_stats=False"
-                )
+    def __init__(self, network: nn.Module, batch_norm: str = "refuse") -> None:
+        apply_policy(network, batch_norm)
         self.network = network
+        self._normed = with_statistics(network)
         self.key_names = key_dropout(network)
         self._keyed = [m for m in network.modules() if isinstance(m, KeyedDropout)]
         trainable = [(n, p) for n, p in network.named_parameters() if p.requires_grad]
@@ -73,14 +70,33 @@ class FlatNetwork:
             part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True)
         ]
 
+    @property
+    def _statistics(self) -> list[Tensor]:
+        pairs = [(layer.running_mean, layer.running_var) for layer in self._normed]
+        return [t for pair in pairs for t in pair if t is not None]
+
+    def read_statistics(self) -> Tensor:
+        """Return a copy of all running means and variances as one vector [m]; m is 0 for most."""
+        return torch.cat(self._statistics) if self._normed else torch.empty(0)
+
+    @torch.no_grad()
+    def write_statistics(self, values: Tensor) -> None:
+        """Copy a vector [m] into the running means and variances; counters of batches become 0."""
+        parts = self._statistics
+        for part, new in zip(parts, values.split([len(p) for p in parts]), strict=True):
+            part.copy_(new)
+        reset_counters(self._normed)
+
     @contextmanager
     def at(self, x: Tensor) -> Iterator[list[nn.Parameter]]:
         """Let the network's own parameters be views of x [d] for a while, and give them.
 
         They follow x when it moves in place. Half the overhead of :meth:`call` for small networks.
+        Running statistics start from the network's own, and those too are put back afterwards.
         """
         parameters = self.parameters
         own = [p.data for p in parameters]
+        statistics = self.read_statistics()
         try:
             for parameter, part in zip(parameters, self.split(x), strict=True):
                 parameter.data = part
@@ -88,6 +104,7 @@ class FlatNetwork:
         finally:
             for parameter, values in zip(parameters, own, strict=True):
                 parameter.data = values
+            self.write_statistics(statistics)
 
     def set_key(self, key: Tensor) -> None:
         """Set the randomness of the next step, an int64 scalar, where :meth:`call` is not used."""

@@ -21,7 +21,9 @@ class History(L.Callback):
 
     Attributes:
         rows: dicts with ``round`` (1-based: rounds completed), ``train/loss``, ``val/...``,
-            ``comm/up_bits``, ``comm/down_bits`` and ``client_samples`` (totals so far).
+            ``comm/up_bits``, ``comm/down_bits`` and ``client_samples`` (totals so far); where there
+            are such, ``clock/seconds`` (simulated), ``participation/dropped`` (late clients) and
+            ``participation/discarded`` (updates too old), totals too.
     """
 
     def __init__(self, every: int = 1, on_row: Callable[[Row], None] | None = None) -> None:
@@ -46,9 +48,7 @@ class History(L.Callback):
         if evaluated:
             metrics = trainer.callback_metrics.items()
             row.update({k: float(v) for k, v in metrics if k.startswith("val/")})
-        row["comm/up_bits"] = module.bits_up
-        row["comm/down_bits"] = module.bits_down
-        row["client_samples"] = float(module.client_samples)
+        row.update(module.totals())
         self.rows.append(row)
         if self.on_row is not None:
             self.on_row(row)

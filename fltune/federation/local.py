@@ -24,6 +24,7 @@ from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.schedules import Schedule
+from fltune.models.batch_norm import sees_batches
 from fltune.parameters import Checked, parameter
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -121,6 +122,8 @@ class LocalResult:
         steps: int64 [C], local steps K_i made.
         gradient_sum: [C, d], sum of the plain gradients (weight decay included) if asked for.
         start_gradient: [C, d], full gradient at the start (weight decay included) if asked for.
+        statistics: [C, m], BatchNorm's running means and variances after the batches of the local
+            steps, where the network keeps any; those it started with for a client without a step.
     """
 
     end: Tensor
@@ -128,6 +131,7 @@ class LocalResult:
     steps: Tensor
     gradient_sum: Tensor | None = None
     start_gradient: Tensor | None = None
+    statistics: Tensor | None = None
 
 
 def rows(value: Any, clients: Any) -> Any:
@@ -202,6 +206,26 @@ def choose_strategy(network: nn.Module) -> str:
     return "stacked" if all(isinstance(m, known) for m in leaves) else "loop"
 
 
+def check_stackable(network: nn.Module) -> None:
+    """Refuse the strategy ``stacked`` where its numbers would not be those of the loop.
+
+    Raises:
+        ValueError: BatchNorm, or a network that says ``stackable = False``.
+    """
+    layer = sees_batches(network)
+    if layer is not None:
+        raise ValueError(
+            f"strategy = 'stacked' pads partial batches, and layer {layer} would count the "
+            "padding; use strategy auto or loop"
+        )
+    for module in network.modules():
+        if not getattr(module, "stackable", True):
+            raise ValueError(
+                f"strategy = 'stacked' is not for {type(module).__name__}, whose layers draw "
+                "random numbers of their own; use strategy auto or loop"
+            )
+
+
 class LocalSolver:
     """Solves the local problems of a cohort.
 
@@ -215,7 +239,7 @@ class LocalSolver:
         strategy: the one in use, ``auto`` resolved.
 
     Raises:
-        ValueError: an unknown strategy.
+        ValueError: an unknown strategy, or one that the network does not allow.
     """
 
     def __init__(
@@ -228,6 +252,8 @@ class LocalSolver:
         self.strategy = choose_strategy(network.network) if strategy == "auto" else strategy
         if self.strategy not in strategies:
             raise ValueError(f"strategy = {strategy!r}; must be auto or one of {list(strategies)}")
+        if self.strategy == "stacked":
+            check_stackable(network.network)
         self._solve = strategies[self.strategy]
         self.network = network
         self.losses = losses
@@ -266,6 +292,7 @@ class LocalSolver:
         if not problem.start_gradient:
             return result
         assert full is not None
+        # BatchNorm takes its batch's statistics here too, but this pass leaves no trace in them
         at_start = LocalProblem(problem.start, frozen=True, gradient_sum=True)
         gradient = self._steps(at_start, data, full, lr, keys).gradient_sum
         return replace(result, start_gradient=gradient)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fltune.data.federated import Split
-from fltune.federation.batches import BatchPlan, take
+from fltune.federation.batches import BatchPlan, take, take_inputs
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.randomness import seed_global, step_keys
@@ -30,7 +30,7 @@ def solve_loop(
     steps = plan.steps.tolist()
     seeds = keys.tolist()
     step_key = step_keys(keys, torch.arange(len(plan.index), device=keys.device).unsqueeze(1))
-    ends, sums, mean_losses = [], [], []
+    ends, sums, mean_losses, statistics = [], [], [], []
     for client, made in enumerate(steps):
         rule = Steps.of(problem, sgd, lr, client)
         start = rows(problem.start, client)
@@ -38,15 +38,16 @@ def solve_loop(
         velocity = torch.zeros_like(w) if sgd.momentum else None
         total = torch.zeros_like(w) if problem.gradient_sum else None
         loss_sum = w.new_zeros(())
-        # layers with randomness of their own (not nn.Dropout) draw from the global generator
+        # what is random but no nn.Dropout module draws from the global generator
         seed_global(seeds[client], w.device)
         point = start if problem.frozen else w
         with network.at(point) as parameters:
             for step in range(made):
                 batch = plan.index[step, client, : counts[step][client]]
-                network.set_key(step_key[step, client])
+                key = step_key[step, client]
+                network.set_key(key)
                 with torch.enable_grad():
-                    output = network.network(take(data.x, batch))
+                    output = network.network(take_inputs(data, batch, key))
                     loss = losses(output, take(data.y, batch)).mean()
                     parts = torch.autograd.grad(loss, parameters)
                 plain = rule.plain(torch.cat([g.reshape(-1) for g in parts]), point)
@@ -54,12 +55,15 @@ def solve_loop(
                 if total is not None:
                     total += plain
                 loss_sum += loss.detach()
+            statistics.append(network.read_statistics())
         ends.append(w)
         sums.append(total)
         mean_losses.append(loss_sum / max(made, 1))
+    moved = torch.stack(statistics)
     return LocalResult(
         end=torch.stack(ends),
         loss=torch.stack(mean_losses),
         steps=plan.steps,
         gradient_sum=torch.stack(sums) if problem.gradient_sum else None,  # type: ignore[arg-type]
+        statistics=moved if moved.numel() else None,
     )

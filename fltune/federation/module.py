@@ -18,8 +18,9 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from fltune.algorithms import base  # the module: it imports this package while it loads
 from fltune.federation.client_state import ClientState
-from fltune.federation.compression import Compressor
-from fltune.federation.datamodule import Cohort
+from fltune.federation.clock import Clock, Visit
+from fltune.federation.compression import BITS_PER_FLOAT, Compressor
+from fltune.federation.datamodule import Cohort, FederatedDataModule
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver, Losses
 from fltune.randomness import derive_seed
@@ -43,6 +44,9 @@ class FederatedModule(L.LightningModule):
         strategy: how the local solver works: ``auto``, ``loop`` or ``stacked``.
         compressor: of what clients send; identity if left out.
         seed: root of the server's randomness.
+        batch_norm: what becomes of running statistics: ``refuse``, ``batch_statistics`` or
+            ``average`` (:mod:`fltune.models.batch_norm`).
+        clock: how long rounds last in simulated time; none if left out.
 
     Attributes:
         x: the global model as a flat vector [d]; assigning moves the network.
@@ -50,6 +54,9 @@ class FederatedModule(L.LightningModule):
         round_metrics: numbers (0-d tensors) of the last round, by name.
         bits_up, bits_down: communication so far, over all active clients.
         client_samples: samples processed by clients so far.
+        seconds: simulated time so far; None where nothing says it.
+        lost: selected clients that were ``dropped``, and updates that were ``discarded``, so far;
+            without entries where there can be none.
     """
 
     def __init__(
@@ -64,11 +71,13 @@ class FederatedModule(L.LightningModule):
         strategy: str = "auto",
         compressor: Compressor | None = None,
         seed: int = 0,
+        batch_norm: str = "refuse",
+        clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.network = network
-        self.flat = FlatNetwork(network)
+        self.flat = FlatNetwork(network, batch_norm)
         self.losses = losses
         self.algorithm = algorithm
         self.sgd = sgd
@@ -88,6 +97,9 @@ class FederatedModule(L.LightningModule):
         self.round_metrics: dict[str, Tensor] = {}
         self.bits_up = self.bits_down = 0.0
         self.client_samples = 0
+        self.clock = (clock or Clock()).bind(num_clients, seed)
+        self.seconds: float | None = 0.0 if self.clock.runs else None
+        self.lost: dict[str, int] = {}
         self._restored: dict[str, Any] | None = None
 
     @property
@@ -104,7 +116,7 @@ class FederatedModule(L.LightningModule):
         x = self.x
         source = self.trainer.datamodule  # type: ignore[attr-defined]
         if source is not None:
-            source.delays.check(self.algorithm.oldest_start())
+            self._check(source)
         self.server_state = self.algorithm.server_state(x, self.num_clients)
         template = {**self.algorithm.client_state(x), **self._fresh_memory(x)}
         self.client_state = ClientState(template, self.num_clients, self.device)
@@ -114,6 +126,14 @@ class FederatedModule(L.LightningModule):
             self.client_state.load_state_dict(self._restored["clients"])
         else:
             self._initialise(x)
+
+    def _check(self, source: FederatedDataModule) -> None:
+        """Raise ValueError where the method or the clock does not go with how clients arrive."""
+        pattern, oldest = source.participation, self.algorithm.oldest_start()
+        source.delays.check(oldest, pattern.asynchronous)
+        self.clock.check(self.num_clients, pattern.asynchronous)
+        if pattern.asynchronous:
+            pattern.admit(oldest)
 
     @torch.no_grad()
     def _initialise(self, x: Tensor) -> None:
@@ -138,7 +158,10 @@ class FederatedModule(L.LightningModule):
         assert cohort.plan is not None
         full = cohort.full_batch() if problem.exact or problem.start_gradient else None
         lr = info.client_lr
-        return self.solver.solve(problem, cohort.data, cohort.plan, lr, cohort.keys, full)
+        result = self.solver.solve(problem, cohort.data, cohort.plan, lr, cohort.keys, full)
+        if result.statistics is not None:  # they are no part of x: no server optimizer moves them
+            self.flat.write_statistics(info.weights @ result.statistics)
+        return result
 
     def configure_optimizers(self) -> None:
         """The server optimizer is a callback; Lightning has none to step."""
@@ -152,6 +175,7 @@ class FederatedModule(L.LightningModule):
         self.pseudo_gradient = None
         if cohort.plan is None:
             self.round_metrics = {}
+            self._pass_round(cohort, None)
             if self.algorithm.acts_on_empty_rounds:
                 self._aggregate(x, {}, info)
             return
@@ -195,9 +219,9 @@ class FederatedModule(L.LightningModule):
         self._clients.scatter(info.clients, {**clients, **after})
 
     def _info(self, cohort: Cohort) -> base.RoundInfo:
-        raw = torch.ones_like(cohort.sizes)
+        raw = cohort.multiplicity
         if self.algorithm.weighting == "samples":
-            raw = cohort.sizes
+            raw = raw * cohort.sizes
         weights = raw.to(self.flat.parameters[0].dtype)
         return base.RoundInfo(
             round=cohort.round,
@@ -216,12 +240,39 @@ class FederatedModule(L.LightningModule):
         )
 
     def _account(self, cohort: Cohort, result: LocalResult, info: base.RoundInfo) -> None:
-        active = len(cohort.clients)
+        assert cohort.plan is not None
+        visits = len(cohort.clients) + (cohort.discarded or 0)
         dimension = self.flat.dimension
-        self.bits_down += active * self.algorithm.bits_down(dimension, self.compressor)
-        self.bits_up += active * self.algorithm.bits_up(dimension, self.compressor)
-        self.client_samples += cohort.plan.samples if cohort.plan else 0
+        beside = 0 if result.statistics is None else BITS_PER_FLOAT * result.statistics.shape[1]
+        down = self.algorithm.bits_down(dimension, self.compressor) + beside
+        up = self.algorithm.bits_up(dimension, self.compressor) + beside
+        self.bits_down += visits * down
+        self.bits_up += visits * up
+        self.client_samples += cohort.plan.samples
         self.round_metrics = {"train/loss": (info.weights * result.loss).sum()}
+        steps, samples = cohort.plan.steps, cohort.plan.count.sum(0)
+        self._pass_round(cohort, Visit(cohort.round, cohort.clients, steps, samples, down, up))
+
+    def _pass_round(self, cohort: Cohort, visit: Visit | None) -> None:
+        """Let the simulated time of a round pass, and count who was lost in it."""
+        if cohort.seconds is not None:
+            self.seconds = cohort.seconds
+        elif self.seconds is not None:
+            self.seconds += self.clock.lasts(visit)
+        for name, number in (("dropped", cohort.dropped), ("discarded", cohort.discarded)):
+            if number is not None:
+                self.lost[name] = self.lost.get(name, 0) + number
+
+    def totals(self) -> dict[str, float]:
+        """Return what was spent and lost so far, by the names of a history row."""
+        spent = {
+            "comm/up_bits": self.bits_up,
+            "comm/down_bits": self.bits_down,
+            "client_samples": float(self.client_samples),
+        }
+        lost = {f"participation/{name}": float(number) for name, number in self.lost.items()}
+        time = {} if self.seconds is None else {"clock/seconds": self.seconds}
+        return {**spent, **lost, **time}
 
     @property
     def server(self) -> ServerOptimizer:
@@ -270,6 +321,8 @@ class FederatedModule(L.LightningModule):
             "bits_up": self.bits_up,
             "bits_down": self.bits_down,
             "client_samples": self.client_samples,
+            "seconds": self.seconds,
+            "lost": dict(self.lost),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -278,3 +331,5 @@ class FederatedModule(L.LightningModule):
         self.bits_up = self._restored["bits_up"]
         self.bits_down = self._restored["bits_down"]
         self.client_samples = self._restored["client_samples"]
+        self.seconds = self._restored["seconds"]
+        self.lost = dict(self._restored["lost"])

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from fltune.data.federated import Split
-from fltune.federation.batches import BatchPlan, take
+from fltune.federation.batches import BatchPlan, take, take_inputs
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.randomness import seed_global, step_keys
@@ -55,7 +55,7 @@ def solve_stacked(
         point = (start if problem.frozen else w)[:active]
         g, loss = gradient(
             point,
-            take(data.x, batch),
+            take_inputs(data, batch, step_key[step, :active]),
             take(data.y, batch),
             weight[step, :active],
             step_key[step, :active],

@@ -1,4 +1,4 @@
-"""How much local work a client does in a round: its epochs or steps."""
+"""How much local work a client does in a round: its epochs or steps, and whether it is in time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ WORK = Registry(
         "nominal": "fltune.federation.work:LocalWork",
         "uniform": "fltune.federation.work:UniformWork",
         "per_client": "fltune.federation.work:WorkPerClient",
+        "stragglers": "fltune.federation.stragglers:Stragglers",
     },
 )
 
@@ -35,9 +36,33 @@ class LocalWork(Checked):
         self.seed = seed
         return self
 
+    def check(self, nominal: int, num_clients: int, asynchronous: bool = False) -> None:
+        """Raise ValueError if this does not fit the nominal amount, the clients or the pattern.
+
+        Args:
+            nominal: local epochs E or steps K.
+            num_clients: N.
+            asynchronous: whether clients arrive when they are done, so that none can be late.
+        """
+        if asynchronous and self.drops:
+            raise ValueError("asynchronous clients are never late: none can be dropped")
+
+    @property
+    def drops(self) -> bool:
+        """Whether :meth:`in_time` may say no."""
+        return False
+
     def amount(self, round: int, clients: Tensor) -> Tensor:
         """Return the epochs or steps of each client, int64 [C] >= 1, in 0-based round t."""
         return torch.full_like(clients, self.nominal)
+
+    def in_time(self, round: int, clients: Tensor) -> Tensor:
+        """Return which of the selected clients contribute to round t, bool [C].
+
+        The others leave the round's cohort as if they had not been selected. Round -1 is a method's
+        initial visit by all, which nobody misses.
+        """
+        return torch.ones_like(clients, dtype=torch.bool)
 
 
 @dataclass(eq=False)
@@ -63,6 +88,11 @@ class WorkPerClient(LocalWork):
     """A fixed amount for each client."""
 
     amounts: list[int] = parameter(doc="epochs or steps of each of the N clients", ge=1)
+
+    def check(self, nominal: int, num_clients: int, asynchronous: bool = False) -> None:
+        """Refuse a list that does not fit the population."""
+        if len(self.amounts) != num_clients:
+            raise ValueError(f"amounts has {len(self.amounts)} entries for {num_clients} clients")
 
     def amount(self, round: int, clients: Tensor) -> Tensor:
         """Return the clients' own amounts."""

@@ -12,6 +12,12 @@ PARTICIPATION = Registry(
         "bernoulli": "fltune.participation.bernoulli:Bernoulli",
         "sine": "fltune.participation.bernoulli:Sine",
         "biased": "fltune.participation.bernoulli:Biased",
+        "groups": "fltune.participation.groups:Groups",
+        "with_replacement": "fltune.participation.with_replacement:WithReplacement",
+        "markov": "fltune.participation.markov:Markov",
+        "blocks": "fltune.participation.markov:Blocks",
         "trace": "fltune.participation.trace:Trace",
+        "asynchronous": "fltune.participation.asynchronous:Asynchronous",
     },
+    aliases={"cycp": "groups"},
 )

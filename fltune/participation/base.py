@@ -2,14 +2,14 @@
 
 A pattern is a torch Sampler that yields one cohort per epoch, because an epoch is a round. It draws
 from a stream of its own, (seed, "participation", t), so that every method of a comparison sees the
-same cohorts, and it can say how long clients were away.
+same cohorts, and it can say how long clients were away and how evenly they had their turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,9 +19,25 @@ from fltune.parameters import Checked
 from fltune.randomness import generator
 
 
+@dataclass(frozen=True)
+class Arrivals:
+    """What a pattern with a time of its own says of the cohort just drawn.
+
+    Attributes:
+        delays: int64 [C], age in rounds of the model that each update started from, in the order
+            of the cohort.
+        discarded: updates that arrived for this round but were too old.
+        seconds: simulated time of the round, from the start of the run.
+    """
+
+    delays: Tensor
+    discarded: int
+    seconds: float
+
+
 @dataclass(eq=False)
 class Participation(Checked, Sampler[list[int]]):
-    """Base of all patterns: a sampler of cohorts, resumable, with its delays.
+    """Base of all patterns: a sampler of cohorts, resumable, with its delays and counts.
 
     Subclasses are dataclasses of hyperparameters and implement :meth:`draw`. Empty cohorts are
     legal. Bind it to a population before use.
@@ -33,18 +49,30 @@ class Participation(Checked, Sampler[list[int]]):
         tau_max: the longest absence over all rounds drawn: max over t of max_i (t - a_i), a_i the
             last round of client i (-1 before its first).
         tau_avg: the mean over rounds of max_i (t - a_i).
+        counts: int64 [N], how often each client was drawn; twice in a round counts twice.
+        asynchronous: whether the pattern says itself how old updates are and what the time is, see
+            :attr:`arrivals`; the sections ``delays`` and ``clock`` have no say then.
     """
 
-    def bind(self, num_clients: int, seed: int) -> Participation:
+    asynchronous: ClassVar[bool] = False
+
+    def bind(self, num_clients: int, seed: int, histograms: Tensor | None = None) -> Participation:
         """Set the population; start at round 0. Returns self.
 
+        Args:
+            num_clients: N.
+            seed: the run's seed.
+            histograms: int64 [N, classes], samples of each class that each client holds, for
+                patterns that depend on it; None for a regression.
+
         Raises:
-            ValueError: the pattern cannot be drawn from so many clients.
+            ValueError: the pattern cannot be drawn from so many clients, or not without classes.
         """
         self.check(num_clients)
         self.num_clients = num_clients
         self.seed = seed
         self.round = 0
+        self.counts = torch.zeros(num_clients, dtype=torch.int64)
         self._last = torch.full((num_clients,), -1, dtype=torch.int64)
         self._delay_sum = 0
         self.tau_max = 0
@@ -52,6 +80,22 @@ class Participation(Checked, Sampler[list[int]]):
 
     def check(self, num_clients: int) -> None:
         """Raise ValueError if this pattern does not fit so many clients."""
+
+    @property
+    def merges_repeats(self) -> bool:
+        """What an id that stands twice in a cohort means.
+
+        True: one piece of work with twice the aggregation weight. False, the default: two pieces.
+        """
+        return False
+
+    def admit(self, oldest: int) -> None:
+        """Raise ValueError if this does not go with a method that keeps models so many rounds."""
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """Delays and time of the cohort just drawn; None unless ``asynchronous``."""
+        return None
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return the ids of the clients active in round t, int64, in any order."""
@@ -61,6 +105,7 @@ class Participation(Checked, Sampler[list[int]]):
         """Yield the cohort of the next round, ascending ids, and move on by one round."""
         drawn = self.draw(self.round, generator(self.seed, "participation", self.round))
         cohort = drawn.sort().values
+        self.counts += torch.bincount(cohort, minlength=self.num_clients)
         self._last[cohort] = self.round
         delay = self.round - int(self._last.min())
         self.tau_max = max(self.tau_max, delay)
@@ -77,10 +122,43 @@ class Participation(Checked, Sampler[list[int]]):
         """The mean over rounds of the longest absence."""
         return self._delay_sum / max(self.round, 1)
 
+    @property
+    def coverage(self) -> float:
+        """The share of clients seen at least once, in [0, 1]."""
+        return float((self.counts > 0).double().mean())
+
+    @property
+    def fairness(self) -> float:
+        """How far the counts are from even: max_i |n_i - mean| / mean; 0 is perfectly even.
+
+        The deviation e of FedCDR's Table 6 (see :func:`fltune.theory.visits_for_even_counts`), of
+        the client that is worst off. 0 while nobody has taken part.
+        """
+        counts = self.counts.double()
+        mean = counts.mean()
+        return float((counts - mean).abs().max() / mean) if mean else 0.0
+
+    @property
+    def count_cv(self) -> float:
+        """The coefficient of variation of the counts, standard deviation / mean.
+
+        About 1 / sqrt(R gamma) after R rounds of independent draws of a share gamma (FedCDR,
+        appendix D). 0 while nobody has taken part.
+        """
+        counts = self.counts.double()
+        mean = counts.mean()
+        return float(counts.std(correction=0) / mean) if mean else 0.0
+
+    def report(self) -> dict[str, float]:
+        """Return the delays and counts of the rounds drawn so far, by name."""
+        names = ("tau_max", "tau_avg", "coverage", "fairness", "count_cv")
+        return {name: getattr(self, name) for name in names}
+
     def state_dict(self) -> dict[str, Any]:
         """Return what resuming needs: plain numbers and tensors."""
         return {
             "round": self.round,
+            "counts": self.counts,
             "last": self._last,
             "delay_sum": self._delay_sum,
             "tau_max": self.tau_max,
@@ -89,6 +167,7 @@ class Participation(Checked, Sampler[list[int]]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where :meth:`state_dict` was taken."""
         self.round = state["round"]
+        self.counts = state["counts"].clone()
         self._last = state["last"].clone()
         self._delay_sum = state["delay_sum"]
         self.tau_max = state["tau_max"]

@@ -19,8 +19,9 @@ from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.base import Algorithm
 from fltune.data import DATASETS, PARTITIONS
 from fltune.errors import ConfigError, nearest
-from fltune.federation.clock import DELAYS
+from fltune.federation.clock import CLOCKS
 from fltune.federation.compression import BITS_PER_FLOAT, COMPRESSORS, Compressor
+from fltune.federation.delays import DELAYS
 from fltune.federation.schedules import SCHEDULES
 from fltune.federation.work import WORK
 from fltune.models import MODELS
@@ -41,6 +42,7 @@ REGISTRIES: dict[str, Registry] = {
     "schedules": SCHEDULES,
     "work": WORK,
     "delays": DELAYS,
+    "clocks": CLOCKS,
 }
 KINDS = (*REGISTRIES, "spaces")
 

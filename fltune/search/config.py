@@ -18,69 +18,11 @@ from fltune import dotted
 from fltune.errors import ConfigError, nearest
 from fltune.experiment import Experiment
 from fltune.schema import problems, validate
-from fltune.search.settings import SearchSettings, Settings, Tracking
-from fltune.search.space import Dimension, Space
+from fltune.search.method import Method, build_method
+from fltune.search.settings import Settings, Tracking
 
 SECTIONS = ("experiment", "methods", "search", "tracking", "resources", "ray", "name")
 SETTINGS = ("search", "tracking", "resources", "ray")
-
-
-class Method:
-    """One method of a comparison.
-
-    Attributes:
-        name: as the file calls it.
-        raw: its whole experiment, nested, without the searched values.
-        space: what is searched.
-    """
-
-    def __init__(self, name: str, raw: Mapping[str, Any], space: Space) -> None:
-        self.name = name
-        self.raw = dict(raw)
-        self.space = space
-
-    def raw_with(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the nested config with some values set."""
-        raw = dotted.merge(self.raw, {})
-        for key, value in values.items():
-            dotted.assign(raw, key, value)
-        return raw
-
-    def experiment(self, values: Mapping[str, Any]) -> Experiment:
-        """Return the validated config of one trial."""
-        return Experiment.parse(self.raw_with(values))
-
-    def problems(self, values: Mapping[str, Any]) -> list[str]:
-        """Return what is wrong with the config of one trial."""
-        try:
-            self.experiment(values)
-        except ConfigError as error:
-            return error.problems
-        return []
-
-    def first_values(self) -> dict[str, Any]:
-        """Return one point of the space: the first value of every dimension."""
-        return {name: d.values[0] for name, d in self.space.dimensions.items()}
-
-    def exact(self, settings: SearchSettings) -> bool:
-        """Whether every cell is run once, instead of drawing."""
-        cells = self.space.cells
-        return settings.sampler == "grid" or (cells is not None and cells <= settings.trials)
-
-    def trials(self, settings: SearchSettings) -> int:
-        """Return how many trials the method gets."""
-        return (self.space.cells or 1) if self.exact(settings) else settings.trials
-
-    def extendable_edges(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Return the borders the winner sits on, beyond which there are allowed values."""
-        return {
-            name: edge
-            for name, edge in self.space.edges(values).items()
-            if any(
-                not self.problems({**values, name: outside})
-                for outside in self.space.dimensions[name].beyond(edge)
-            )
-        }
 
 
 class SearchConfig:
@@ -156,9 +98,11 @@ class SearchConfig:
         found += [f"experiment.{p}" for p in wrong_base]
         entries = _method_entries(raw.get("methods"), methods, found)
         built = {
-            name: _method(name, base, entry, overrides or {}, settings, wrong_base, found)
+            name: build_method(name, base, entry, overrides or {}, wrong_base, found)
             for name, entry in entries.items()
         }
+        if settings.search.sampler == "grid":
+            found += [p for m in built.values() if m is not None for p in m.without_grid()]
         if found:
             raise ConfigError(found, source)
         return cls(source, base, {k: m for k, m in built.items() if m is not None}, settings)
@@ -198,7 +142,7 @@ class SearchConfig:
         frozen = {
             "experiment": self.base,
             "methods": {
-                name: {**_difference(m.raw, self.base), "space": _space_yaml(m.space)}
+                name: {**_difference(m.raw, self.base), **m.to_yaml()}
                 for name, m in self.methods.items()
             },
             **self.settings.model_dump(mode="json"),
@@ -265,63 +209,5 @@ def _method_entries(
     return entries
 
 
-def _method(
-    name: str,
-    base: Mapping[str, Any],
-    entry: Mapping[str, Any],
-    overrides: Mapping[str, Any],
-    settings: Settings,
-    known: list[str],
-    found: list[str],
-) -> Method | None:
-    """Build one method and add what is wrong with it to ``found``."""
-    own = {k: v for k, v in entry.items() if k != "space"}
-    raw = dotted.merge(base, own)
-    for key, value in overrides.items():
-        dotted.assign(raw, key, value)
-    dimensions: dict[str, Dimension] = {}
-    written = entry.get("space", {})
-    where = f"methods.{name}.space"
-    if not isinstance(written, Mapping) or not written:
-        found.append(f"{where}: found {written!r}; name at least one parameter to tune")
-        return None
-    for key, value in written.items():
-        if key in overrides:  # --set fixes a parameter
-            continue
-        try:
-            dimensions[str(key)] = Dimension.parse(value)
-        except ValueError as error:
-            found.append(f"{where}.{key}: {error}")
-    method = Method(name, raw, Space(dimensions))
-    if settings.search.sampler == "grid" and method.space.cells is None:
-        ranges = [k for k, d in dimensions.items() if not d.finite]
-        found.append(f"{where}.{ranges[0]}: a range; sampler grid needs grid or choice")
-    own_problems = [p for p in _experiment_problems(raw) if p not in known]
-    found += [f"methods.{name}.{p}" for p in own_problems]
-    if not own_problems and not known:
-        found += _space_problems(method, where)
-    return method
-
-
-def _space_problems(method: Method, where: str) -> list[str]:
-    """Put every candidate and range end of every dimension through the typed model."""
-    found = []
-    start = method.first_values()
-    for key, dimension in method.space.dimensions.items():
-        wrong = {str(value): method.problems({key: value}) for value in dimension.values}
-        texts = [p for problems_of_value in wrong.values() for p in problems_of_value]
-        for text in dict.fromkeys(texts):
-            which = [value for value, own in wrong.items() if text in own]
-            shown = "" if len(which) == len(wrong) else " = " + ", ".join(which)
-            found.append(f"{where}.{key}{shown}: {text.removeprefix(f'{key}: ')}")
-    if not found:
-        found += [f"{where}: {p}" for p in method.problems(start)]
-    return found
-
-
 def _difference(raw: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in raw.items() if base.get(k) != v}
-
-
-def _space_yaml(space: Space) -> dict[str, Any]:
-    return {name: {d.kind: list(d.values)} for name, d in space.dimensions.items()}

@@ -28,7 +28,7 @@ class TrialRecord:
         rows: metrics by round.
         metrics: final metrics.
         comm: up_bits and down_bits.
-        participation: tau_max and tau_avg.
+        participation: delays and counts of the cohorts drawn.
         client_samples: samples processed by clients.
         seconds: training time.
         strategy: how the local solver worked.

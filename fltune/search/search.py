@@ -159,21 +159,36 @@ class Session:
 def check_data(config: SearchConfig) -> None:
     """Load every data set of the search once, in the driver, and make its paths absolute.
 
-    Workers have working directories of their own, and a missing file or a population larger than
-    the data set must stop the search before it starts.
+    Workers have working directories of their own, and a missing file, a population larger than the
+    data set, or a model that does not fit data or loss must stop the search before it starts.
 
     Raises:
         DataError, ConfigError: as loading or building the model says.
     """
-    from fltune.runner import build_network, load_data
+    from fltune.runner import build_module, build_participation, load_data
 
     seen = set()
     for method in config.methods.values():
         data = method.raw.get("data")
         if isinstance(data, dict) and isinstance(data.get("root"), str):
             data["root"] = str(Path(data["root"]).resolve())
+        pattern = method.raw.get("participation")
+        if isinstance(pattern, dict) and isinstance(pattern.get("file"), str):
+            pattern["file"] = str(Path(pattern["file"]).expanduser().resolve())
+        for section, name in (("data", "tokenizer"), ("model", "pretrained")):
+            named = method.raw.get(section)
+            if isinstance(named, dict) and Path(str(named.get(name))).is_dir():
+                named[name] = str(Path(named[name]).resolve())
         experiment = method.experiment(method.first_values())
-        key = (repr(experiment.data), repr(experiment.model))
-        if key not in seen:
-            seen.add(key)
-            build_network(experiment, load_data(experiment.data, experiment.seed))
+        settled = ("data", "model", "loss", "batch_norm", "dtype", "strategy", "participation")
+        key = tuple(repr(getattr(experiment, name)) for name in settled)
+        if key in seen:
+            continue
+        seen.add(key)
+        loaded = load_data(experiment.data, experiment.seed)
+        try:
+            build_module(experiment, loaded)
+            build_participation(experiment, loaded)
+        except ConfigError as error:
+            problems = [f"methods.{method.name}.{text}" for text in error.problems]
+            raise ConfigError(problems, config.source) from error

@@ -2,52 +2,236 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
-from fltune.errors import nearest
 from fltune.experiment import Count, Seed
-from fltune.schema import Integer, Real, Section, problem
+from fltune.schema import Integer, Real, Section, located, problem, validate
+from fltune.search.objective import Constraint, Judge, Objective, check_metric, natural_mode
+from fltune.search.samplers import SINGLE, check_options, sampler_name
 
-METRICS = ("val/accuracy", "val/loss", "train/loss")
+Mode = Literal["max", "min"]
+
+
+def _as_problem(check: Callable[[str], str]) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value  # the type itself says what is wrong
+        try:
+            return check(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
+
+    return checked
+
+
+Metric = Annotated[str, BeforeValidator(_as_problem(check_metric))]
+
+
+class ObjectiveSection(Section):
+    """One of several objectives; what it leaves open is as in ``search``."""
+
+    metric: Metric = Field(description="a row's metric, such as val/accuracy or comm/up_bits")
+    mode: Mode | None = Field(None, description="null: min for losses and totals, else max")
+    target: Real | None = Field(
+        None, description="if given, the score is the rounds until the metric reaches it"
+    )
+    select: Literal["last", "best", "mean"] | None = Field(None, description="as in search")
+    average_last: Count | None = Field(None, description="as in search")
+
+    @model_validator(mode="after")
+    def _is_clear(self) -> ObjectiveSection:
+        if self.mode is None and natural_mode(self.metric) is None:
+            raise problem(f"{self.metric} is a metric of your own; say mode: max or mode: min")
+        if self.target is not None and (self.select or self.average_last):
+            raise problem("target counts rounds; select and average_last do not apply to it")
+        return self
+
+
+class ConstraintSection(Section):
+    """A bound on a metric at the end of a run."""
+
+    max: Real | None = Field(None, description="largest allowed value")
+    min: Real | None = Field(None, description="smallest allowed value")
+
+    @model_validator(mode="after")
+    def _is_a_bound(self) -> ConstraintSection:
+        if self.max is None and self.min is None:
+            raise problem("give a bound, such as {max: 1.0e+9} or {min: 0.8}")
+        if self.max is not None and self.min is not None and self.min > self.max:
+            raise problem(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+def _objective(raw: Any) -> Any:
+    return validate(ObjectiveSection, {"metric": raw} if isinstance(raw, str) else raw)
+
+
+Goal = Annotated[ObjectiveSection, BeforeValidator(_objective)]
+Limit = Annotated[ConstraintSection, BeforeValidator(lambda r: validate(ConstraintSection, r))]
+
+
+def _named_metrics(raw: Any) -> Any:
+    if not isinstance(raw, Mapping):
+        return raw
+    wrong = []
+    for name in raw:
+        try:
+            check_metric(str(name))
+        except ValueError as error:
+            wrong.append(located(str(name), str(error)))
+    if wrong:
+        raise ValidationError.from_exception_data("constraints", wrong)
+    return raw
 
 
 class SearchSettings(Section):
     """The budget, and how winners are chosen."""
 
-    sampler: Literal["tpe", "random", "grid"] = Field(
+    sampler: Annotated[
+        Literal["tpe", "random", "qmc", "gp", "cmaes", "nsga2", "grid"],
+        BeforeValidator(_as_problem(sampler_name)),
+    ] = Field(
         "tpe",
-        description="how values are proposed; a finite space with no more cells than trials "
-        "is always run as an exact grid",
+        description="how values are proposed, by Optuna's sampler of that name; a finite space "
+        "with no more cells than trials is always run as an exact grid. cmaes draws choices at "
+        "random: it knows numbers only",
+    )
+    sampler_options: dict[str, Any] = Field(
+        {}, description="arguments of Optuna's sampler, such as {multivariate: false}"
     )
     trials: Count = Field(20, description="trials per method; a grid runs each cell once")
-    metric: str = Field("val/accuracy", description="what winners are chosen by")
-    mode: Literal["max", "min"] | None = Field(None, description="null: min for losses, else max")
-    average_last: Count = Field(1, description="mean over the last k evaluations as the score")
-    scheduler: Literal["none", "asha"] = Field("none", description="early stopping of trials")
-    grace: Count = Field(10, description="rounds before asha may stop a trial")
-    reduction: Annotated[Real, Field(gt=1)] = Field(3.0, description="asha keeps 1/reduction")
+    metric: Metric = Field("val/accuracy", description="what winners are chosen by")
+    mode: Mode | None = Field(None, description="null: min for losses and totals, else max")
+    select: Literal["last", "best", "mean"] | None = Field(
+        None,
+        description="the score of a run: its last evaluation, its best one, or the mean of its "
+        "last average_last ones; null: mean if average_last > 1, else last",
+    )
+    average_last: Count = Field(
+        1, description="mean over the last k evaluations as the score; with best, over any k"
+    )
+    objectives: list[Goal] = Field(
+        [], description="several metrics at once, the first is the main one; instead of metric"
+    )
+    constraints: Annotated[dict[str, Limit], BeforeValidator(_named_metrics)] = Field(
+        {}, description="bounds that a winner must keep, such as {comm/up_bits: {max: 1.0e+9}}"
+    )
+    scheduler: Literal["none", "asha", "hyperband", "median"] = Field(
+        "none", description="early stopping of trials, among those of the same method"
+    )
+    grace: Count = Field(10, description="rounds before a scheduler may stop a trial")
+    reduction: Annotated[Real, Field(gt=1)] = Field(
+        3.0, description="asha and hyperband keep 1/reduction of the trials at a rung"
+    )
+    brackets: Count | None = Field(
+        None, description="hyperband: asha's of ever longer grace; null: as many as fit"
+    )
+    min_trials: Count = Field(
+        3, description="median: other trials that must have come as far, before it stops one"
+    )
     confirm_seeds: Annotated[Integer, Field(ge=0)] = Field(
         3, description="fresh seeds on which each winner is run again, on the test split"
     )
     seed: Seed = Field(0, description="seed of the proposals")
     concurrent: Count | None = Field(None, description="trials at once; null: as many as fit")
 
-    @field_validator("metric")
+    @model_validator(mode="before")
     @classmethod
-    def _selects_on_validation(cls, metric: str) -> str:
-        if metric.startswith("test/"):
-            raise problem(f"found {metric!r}; select on validation, such as val/accuracy")
-        if metric not in METRICS:
-            allowed = ", ".join(METRICS)
-            raise problem(f"found {metric!r}; must be one of {allowed}{nearest(metric, METRICS)}")
-        return metric
+    def _main_objective(cls, raw: Any) -> Any:
+        """Let metric and mode tell of the first objective, unless they say something else."""
+        listed = raw.get("objectives") if isinstance(raw, Mapping) else None
+        if not isinstance(listed, list) or not listed:
+            return raw
+        first = listed[0] if isinstance(listed[0], Mapping) else {"metric": listed[0]}
+        own = {key: first.get(key) for key in ("metric", "mode") if first.get(key) is not None}
+        return {**own, **{k: v for k, v in raw.items() if v is not None or k not in own}}
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> SearchSettings:
+        wrong = [*self._selection_problems(), *self._sampler_problems(), *self._stop_problems()]
+        if wrong:
+            raise ValidationError.from_exception_data("SearchSettings", wrong)
+        return self
+
+    def _selection_problems(self) -> list[InitErrorDetails]:
+        wrong = []
+        if not self.objectives and self.mode is None and natural_mode(self.metric) is None:
+            wrong.append(located("mode", f"say max or min; {self.metric} is a metric of your own"))
+        if self.objectives:
+            first = self.objectives[0]
+            if (self.metric, self.mode or first.mode) != (first.metric, first.mode):
+                text = f"the first of objectives is {first.metric!r}; leave metric and mode out"
+                wrong.append(located("metric", text))
+        goals = self.goals
+        for i, goal in enumerate(goals):
+            if goal in goals[:i]:
+                wrong.append(located("objectives", f"{goal.label} is named twice"))
+        sections: list[tuple[str, Any]] = [("select", self)]
+        for where, own in [*sections, *(("objectives", o) for o in self.objectives)]:
+            select, k = own.select or self.select, own.average_last or self.average_last
+            if select == "mean" and k == 1:
+                wrong.append(located(where, "mean of one evaluation; set average_last: 3, say"))
+            if select == "last" and k > 1:
+                wrong.append(located(where, f"last is one evaluation, average_last is {k}"))
+        return wrong
+
+    def _sampler_problems(self) -> list[InitErrorDetails]:
+        wrong = []
+        if self.sampler in SINGLE and len(self.goals) > 1:
+            text = f"{self.sampler} knows one objective; take tpe, nsga2, gp, qmc or random"
+            wrong.append(located("sampler", text))
+        if self.sampler == "cmaes" and importlib.util.find_spec("cmaes") is None:
+            wrong.append(located("sampler", "cmaes needs the package cmaes: pip install cmaes"))
+        for option, text in check_options(self.sampler, self.sampler_options):
+            key = f"sampler_options.{option}".rstrip(".")
+            wrong.append(located(key, text))
+        return wrong
+
+    def _stop_problems(self) -> list[InitErrorDetails]:
+        if self.scheduler == "none":
+            return []
+        if len(self.goals) > 1:
+            text = f"{self.scheduler} ranks trials by one objective; with several, take none"
+            return [located("scheduler", text)]
+        if self.goals[0].target is not None:
+            text = f"rounds to a target are not known early; with {self.goals[0].label} take none"
+            return [located("scheduler", text)]
+        return []
+
+    @property
+    def goals(self) -> tuple[Objective, ...]:
+        """The objectives, the main one first."""
+        if self.objectives:
+            return tuple(self._goal(own, own.target) for own in self.objectives)
+        return (self._goal(self, None),)
+
+    def _goal(self, own: SearchSettings | ObjectiveSection, target: float | None) -> Objective:
+        return Objective(
+            metric=own.metric,
+            maximize=(own.mode or natural_mode(own.metric)) == "max",
+            average_last=own.average_last or self.average_last,
+            best=(own.select or self.select) == "best",
+            target=target,
+        )
+
+    @property
+    def limits(self) -> tuple[Constraint, ...]:
+        """The constraints, in the file's order."""
+        return tuple(Constraint(name, c.min, c.max) for name, c in self.constraints.items())
 
     @property
     def maximize(self) -> bool:
-        """Whether a larger metric is better."""
-        return self.mode == "max" or (self.mode is None and not self.metric.endswith("loss"))
+        """Whether a larger score is better, of the main objective."""
+        return self.goals[0].direction == "maximize"
+
+    def judge(self, max_loss: float, rounds: int) -> Judge:
+        """Return what judges one run of so many rounds."""
+        return Judge(self.goals, self.limits, max_loss=max_loss, rounds=rounds)
 
 
 class Tracking(Section):

@@ -1,192 +1,279 @@
-"""What values a search may try for one parameter, and all parameters together.
+"""All parameters of a method that are searched, and what follows from them.
 
-A file writes ``{grid: [0.5, 1, 2]}``, ``{choice: [...]}``, ``{uniform: [low, high]}``,
-``{loguniform: [low, high]}``, ``{int: [low, high]}`` or ``{logint: [low, high]}``. Choices are
-proposed to Optuna by their position: lists and mixed types then survive every sampler and storage.
+Three layers:
+
+- what Optuna stores: numbers and positions, by the name of what is drawn;
+- a *point*: one JSON-able value for everything that is drawn, by dotted name
+  (``{"server.lr": 0.5}``). Records, warm starts and MLflow hold points;
+- *values*: the dotted config values that a point means, with what is fixed, tied or made of several
+  draws. A run's config is its method's with these assigned.
+
+A parameter counts (is *active*) where its conditions hold. One that does not is not drawn, is not
+in the point, and leaves the method's own value alone.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fltune.errors import nearest
+from fltune.search.condition import Condition
+from fltune.search.dimension import Dimension
+from fltune.search.entries import Entry, Fixed
+from fltune.search.walk import Walk, deciding, ordered
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-FINITE = ("grid", "choice")
-RANGES = ("uniform", "loguniform", "int", "logint")
-EDGE_SHARE = 0.02
-"""A winner this close to a range's end, as a share of its (logarithmic) length, is on the edge."""
-NEAR = 1e-3
-"""How far outside an edge the next number is looked for, as a share of the range."""
+    from fltune.search.warm_points import WarmPoint
 
-
-@dataclass(frozen=True)
-class Dimension:
-    """The values of one parameter.
-
-    Attributes:
-        kind: one of grid, choice, uniform, loguniform, int, logint.
-        values: the candidates of grid and choice; (low, high), both included, of the ranges.
-    """
-
-    kind: str
-    values: tuple[Any, ...]
-
-    @classmethod
-    def parse(cls, raw: Any) -> Dimension:
-        """Read one entry of a ``space`` section.
-
-        Raises:
-            ValueError: no mapping of one known kind, nothing to choose from, or bounds that do not
-                make a range.
-        """
-        kinds = ", ".join((*FINITE, *RANGES))
-        if not isinstance(raw, Mapping) or len(raw) != 1:
-            raise ValueError(f"found {raw!r}; write one of {kinds}, such as {{grid: [0.5, 1, 2]}}")
-        ((kind, values),) = raw.items()
-        if kind not in (*FINITE, *RANGES):
-            raise ValueError(
-                f"unknown kind {kind!r}; known: {kinds}{nearest(str(kind), (*FINITE, *RANGES))}"
-            )
-        if not isinstance(values, list):
-            raise ValueError(f"found {kind}: {values!r}; a list belongs there")
-        if kind in FINITE:
-            return cls(kind, _distinct(kind, values))
-        return cls(kind, _bounds(kind, values))
-
-    @property
-    def finite(self) -> bool:
-        """Whether the values can be counted off."""
-        return self.kind in FINITE
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the values are numbers with an edge at either end."""
-        return all(
-            isinstance(v, (int, float)) and not isinstance(v, bool) for v in self.values
-        ) and (len(self.values) > 1)
-
-    def distribution(self) -> BaseDistribution:
-        """Return what Optuna draws from."""
-        from optuna.distributions import (
-            CategoricalDistribution,
-            FloatDistribution,
-            IntDistribution,
-        )
-
-        if self.kind == "choice" or (self.kind == "grid" and not self.ordered):
-            return CategoricalDistribution(range(len(self.values)))
-        if self.kind == "grid":  # an ordered grid has neighbours; a choice has none
-            return IntDistribution(0, len(self.values) - 1)
-        low, high = self.values
-        if self.kind in ("int", "logint"):
-            return IntDistribution(low, high, log=self.kind == "logint")
-        return FloatDistribution(low, high, log=self.kind == "loguniform")
-
-    def decode(self, drawn: Any) -> Any:
-        """Return the value behind what Optuna drew."""
-        return self.values[drawn] if self.finite else drawn
-
-    def edge(self, value: Any) -> str | None:
-        """Return ``"lowest"`` or ``"highest"`` if a value lies on the border, else None."""
-        if not self.ordered or value not in self:
-            return None
-        low, high = min(self.values), max(self.values)
-        if self.finite:
-            return "lowest" if value == low else "highest" if value == high else None
-        scale = math.log if self.kind in ("loguniform", "logint") else float
-        place = (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0)
-        return "lowest" if place <= EDGE_SHARE else "highest" if place >= 1 - EDGE_SHARE else None
-
-    def beyond(self, edge: str) -> tuple[float, int]:
-        """Return what lies just outside an edge: the next number, and the next whole one.
-
-        If the parameter allows neither, nothing lies beyond: a rate ends above 0, a count at 1.
-        """
-        low, high = min(self.values), max(self.values)
-        if edge == "lowest":
-            step = min(high - low, abs(low) or math.inf)
-            return low - NEAR * step, math.ceil(low) - 1
-        return high + NEAR * (high - low), math.floor(high) + 1
-
-    def __contains__(self, value: Any) -> bool:
-        if self.finite:
-            return value in self.values
-        return bool(self.values[0] <= value <= self.values[1])
-
-    def describe(self) -> str:
-        """Return the entry in short: ``grid 0.5, 1, 2`` or ``loguniform 0.1 .. 5``."""
-        if self.finite:
-            return f"{self.kind} " + ", ".join(map(str, self.values))
-        return f"{self.kind} {self.values[0]:g} .. {self.values[1]:g}"
-
-
-def _distinct(kind: str, values: list[Any]) -> tuple[Any, ...]:
-    if not values:
-        raise ValueError(f"{kind} is empty; give at least one value")
-    for i, value in enumerate(values):
-        if value in values[:i]:
-            raise ValueError(f"{kind} holds {value!r} twice")
-    return tuple(values)
-
-
-def _bounds(kind: str, values: list[Any]) -> tuple[Any, Any]:
-    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-    if len(values) != 2 or not numbers or not all(map(math.isfinite, values)):
-        raise ValueError(f"found {kind}: {values!r}; two numbers belong there, [low, high]")
-    low, high = values
-    if low >= high:
-        raise ValueError(f"found {kind}: {values!r}; low must be below high")
-    if kind in ("loguniform", "logint") and low <= 0:
-        raise ValueError(f"found {kind}: {values!r}; a logarithm needs low > 0")
-    if kind in ("int", "logint"):
-        if low != int(low) or high != int(high):
-            raise ValueError(f"found {kind}: {values!r}; both bounds must be whole numbers")
-        return int(low), int(high)
-    return float(low), float(high)
+Point = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Space:
-    """All dimensions of a method, by dotted name."""
+    """What a method searches.
 
-    dimensions: Mapping[str, Dimension]
+    Attributes:
+        entries: by dotted name; a :class:`Dimension` is a parameter that is searched.
+        when: by dotted name, the conditions of an entry; all must hold.
+        own: the method's own value of every parameter, by dotted name, for ties and conditions.
+        sections: by dotted name of a searched component (``server.name``), what its section holds
+            when another component than the method's own is put there.
+        points: where the search starts.
+
+    Raises:
+        ValueError: entries that depend on each other in a circle.
+    """
+
+    entries: Mapping[str, Entry]
+    when: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    points: tuple[WarmPoint, ...] = ()
+
+    def __post_init__(self) -> None:
+        ordered(self.entries, self.when)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The entries, each after what it depends on, else as the file has them."""
+        return ordered(self.entries, self.when)
+
+    @cached_property
+    def deciding(self) -> frozenset[str]:
+        """The entries whose values decide which others are active, or how much is drawn."""
+        return deciding(self.entries, self.when)
+
+    @cached_property
+    def dimensions(self) -> dict[str, Dimension]:
+        """The parameters that are drawn themselves, in the file's order."""
+        return {k: e for k, e in self.entries.items() if isinstance(e, Dimension)}
 
     @property
-    def cells(self) -> int | None:
-        """The number of combinations; None where a dimension is continuous or an integer range."""
-        if not all(d.finite for d in self.dimensions.values()):
-            return None
-        return math.prod(len(d.values) for d in self.dimensions.values())
+    def open_ended(self) -> list[str]:
+        """The entries whose values cannot be counted off."""
+        return [name for name, e in self.entries.items() if not e.countable]
 
-    def grid(self) -> Iterator[dict[str, Any]]:
-        """Yield every combination once, the last dimension fastest.
+    # points
+
+    def propose(self, draw: Callable[[str, BaseDistribution], Any]) -> Point:
+        """Return a new point.
+
+        Args:
+            draw: asks the sampler for one number; called for what is active, in a fixed order.
+        """
+        return self.draws(lambda name, d: d.decode(draw(name, d.distribution())))
+
+    def first(self, start: Mapping[str, Any] | None = None) -> Point:
+        """Return the point made of every dimension's first value, but for those of ``start``."""
+        chosen = start or {}
+        return self.draws(lambda name, d: chosen.get(name, d.values[0]))
+
+    def draws(self, take: Callable[[str, Dimension], Any]) -> Point:
+        """Return the point whose values ``take`` gives, asked for what is active."""
+        point: Point = {}
+        walk = Walk(self)
+        for name in self.order:
+            for drawn, dimension in walk.enter(name).items():
+                point[drawn] = take(drawn, dimension)
+            walk.settle(name, point)
+        return point
+
+    def active(self, point: Mapping[str, Any]) -> dict[str, Dimension]:
+        """Return what is drawn at a point, by name; of a partial point, as far as it goes."""
+        return self._visit(point)[1]
+
+    def distributions(self, point: Mapping[str, Any] | None = None) -> dict[str, BaseDistribution]:
+        """Return what Optuna draws from at a point, by name; without one, if all were active."""
+        found = self.dimensions if point is None else self.active(point)
+        return {name: d.distribution() for name, d in found.items()}
+
+    def decode(self, drawn: Mapping[str, Any]) -> Point:
+        """Return the point behind what Optuna stores."""
+        return self.propose(lambda name, _: drawn[name])
+
+    def encode(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what Optuna stores for a point; :meth:`propose` backwards, exactly.
+
+        Raises:
+            ValueError: naming each parameter that is missing, unknown, not active, or outside.
+        """
+        wrong = self.faults(point)
+        if wrong:
+            raise ValueError("; ".join(f"{name}: {text}" for name, text in wrong.items()))
+        return {name: d.encode(point[name]) for name, d in self.active(point).items()}
+
+    def faults(self, point: Mapping[str, Any]) -> dict[str, str]:
+        """Return why a point is none of this space: by parameter, a sentence."""
+        walk, active = self._visit(point)
+        wrong: dict[str, str] = {}
+        for name, dimension in active.items():
+            try:
+                if name not in point:
+                    raise ValueError(f"missing; allowed: {dimension.describe()}")
+                dimension.encode(point[name])
+            except ValueError as error:
+                wrong[name] = str(error)
+        if not wrong:  # else what is active hangs on a wrong value
+            wrong.update({k: self._misplaced(k, walk) for k in point if k not in active})
+        return wrong
+
+    def _misplaced(self, name: str, walk: Walk) -> str:
+        if name in self.when and name not in walk.values:
+            return f"counts only when {' and '.join(c.describe() for c in self.when[name])}"
+        if name in self.entries and not isinstance(self.entries[name], Dimension):
+            return f"not searched; the space says {self.entries[name].describe()}"
+        known = list(self.active(walk.point))
+        return (
+            f"not drawn at this point{nearest(name, known)}; drawn: {', '.join(known) or 'nothing'}"
+        )
+
+    def _visit(self, point: Mapping[str, Any]) -> tuple[Walk, dict[str, Dimension]]:
+        walk, found = Walk(self, point), {}
+        for name in self.order:
+            found.update(walk.enter(name))
+            walk.settle(name, point)
+        return walk, found
+
+    # values
+
+    def resolve(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the config values of a point, sections before what is inside them.
+
+        Names that are not of this space (``seed``) are passed on. What a partial point leaves open,
+        and what hangs on it, keeps the method's own value. A component other than the method's own
+        comes as its whole section, so that no parameter of the old one stays in it.
+
+        Raises:
+            ValueError: a value cannot be computed at this point.
+        """
+        walk, found = self._computed(point)
+        others = {k: v for k, v in point.items() if k not in found and k not in self.entries}
+        values: dict[str, Any] = {}
+        for name, value in {**walk.values, **others}.items():
+            section, _, key = name.rpartition(".")
+            if name in self.sections and value != self.own.get(name):
+                values[section] = {**copy.deepcopy(dict(self.sections[name])), key: value}
+            else:
+                values[name] = copy.deepcopy(value)
+        return dict(sorted(values.items(), key=lambda item: item[0].count(".")))
+
+    def readable(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a person wants to see of a point: ties and lists, not what they are made of.
+
+        Raises:
+            ValueError: as :meth:`resolve`.
+        """
+        walk, _ = self._computed(point)
+        shown = {k: v for k, v in walk.values.items() if not isinstance(self.entries[k], Fixed)}
+        return {k: shown[k] for k in self.entries if k in shown}
+
+    def _computed(self, point: Mapping[str, Any]) -> tuple[Walk, dict[str, Dimension]]:
+        walk, found = self._visit(point)
+        if walk.failures:
+            raise ValueError("; ".join(f"{k}: {text}" for k, text in walk.failures.items()))
+        return walk, found
+
+    # grids
+
+    @cached_property
+    def cells(self) -> int | None:
+        """The number of points; None where a dimension is continuous or an integer range."""
+        if self.open_ended:
+            return None
+        states = {"": (Walk(self), 1)}
+        for name in self.order:
+            counted: dict[str, tuple[Walk, int]] = {}
+            for walk, count in states.values():
+                for after, times in self._branches(walk, name):
+                    key = after.key()
+                    before = counted.get(key, (after, 0))[1]
+                    counted[key] = (after, before + count * times)
+            states = counted
+        return sum(count for _, count in states.values())
+
+    def _branches(self, walk: Walk, name: str) -> Iterator[tuple[Walk, int]]:
+        """Yield what becomes of a walk at an entry; what decides nothing later is only counted."""
+        drawn = walk.enter(name)
+        if name not in self.deciding:
+            yield walk, math.prod(len(d.values) for d in drawn.values())
+            return
+        for combination in itertools.product(*(d.values for d in drawn.values())):
+            after = walk.fork()
+            after.settle(name, dict(zip(drawn, combination, strict=True)))
+            yield after, 1
+
+    def grid(self) -> Iterator[Point]:
+        """Yield every point once, the last dimension fastest.
 
         Raises:
             ValueError: a dimension cannot be counted off.
         """
-        open_ended = [k for k, d in self.dimensions.items() if not d.finite]
-        if open_ended:
-            raise ValueError(f"{open_ended[0]} is a range; an exact grid needs grid or choice")
-        axes = [d.values for d in self.dimensions.values()]
-        for combination in itertools.product(*axes):
-            yield dict(zip(self.dimensions, combination, strict=True))
+        if self.open_ended:
+            raise ValueError(f"{self.open_ended[0]} is a range; an exact grid needs grid or choice")
+        yield from self._cells_from(0, Walk(self), {})
 
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """Return what Optuna draws from, by dotted name."""
-        return {name: d.distribution() for name, d in self.dimensions.items()}
+    def _cells_from(self, start: int, walk: Walk, point: Point) -> Iterator[Point]:
+        if start == len(self.order):
+            yield point
+            return
+        name = self.order[start]
+        drawn = walk.enter(name)
+        for combination in itertools.product(*(d.values for d in drawn.values())):
+            further = {**point, **dict(zip(drawn, combination, strict=True))}
+            after = walk.fork()
+            after.settle(name, further)
+            yield from self._cells_from(start + 1, after, further)
 
-    def decode(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values behind what Optuna drew."""
-        return {name: d.decode(drawn[name]) for name, d in self.dimensions.items()}
+    # what is shown
 
-    def edges(self, values: Mapping[str, Any]) -> dict[str, str]:
+    def edges(self, point: Mapping[str, Any]) -> dict[str, str]:
         """Return the parameters whose value lies on a border: name to lowest or highest."""
-        found = {name: d.edge(values[name]) for name, d in self.dimensions.items()}
+        found = {k: d.edge(point[k]) for k, d in self.active(point).items() if k in point}
         return {name: edge for name, edge in found.items() if edge is not None}
+
+    def describe(self) -> dict[str, str]:
+        """Return every entry in short, by dotted name."""
+        return {
+            name: " when ".join([e.describe(), *self._conditions(name)])
+            for name, e in self.entries.items()
+        }
+
+    def _conditions(self, name: str) -> list[str]:
+        conditions = self.when.get(name, ())
+        return [" and ".join(c.describe() for c in conditions)] if conditions else []
+
+    def to_yaml(self) -> dict[str, Any]:
+        """Return the ``space`` section that says the same."""
+        written = {}
+        for name, entry in self.entries.items():
+            conditions = {c.name: c.test for c in self.when.get(name, ())}
+            written[name] = {**entry.to_yaml(), **({"when": conditions} if conditions else {})}
+        return written

@@ -110,7 +110,7 @@ def run_campaign(
 
     from fltune.search.campaign import Campaign
     from fltune.search.collector import Collector
-    from fltune.search.scheduler import PerMethodASHA
+    from fltune.search.scheduler import PerMethodStopping
 
     settings, search = config.settings, config.settings.search
     collector = Collector(listen)
@@ -121,7 +121,7 @@ def run_campaign(
         param_space=_shared(settings),
         tune_config=tune.TuneConfig(
             search_alg=Campaign(config),
-            scheduler=FIFOScheduler() if search.scheduler == "none" else PerMethodASHA(config),
+            scheduler=FIFOScheduler() if search.scheduler == "none" else PerMethodStopping(config),
             num_samples=budget,
             max_concurrent_trials=concurrent,
             reuse_actors=True,

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fltune.algorithms import ALGORITHMS
 from fltune.data.federated import FederatedData, Split
 from fltune.federation import FederatedDataModule, FederatedModule, LocalSGD, RoundCheckpoint
-from fltune.federation.clock import Delays, UniformDelays
 from fltune.federation.compression import QSGD, Compressor, TopK
+from fltune.federation.delays import Delays, UniformDelays
 from fltune.federation.losses import squared_error
 from fltune.federation.schedules import InverseSqrt
 from fltune.federation.work import WorkPerClient
@@ -89,7 +89,7 @@ def rows(sizes=SIZES):
 class Shuffled(FederatedDataModule):
     """Hands the clients of a cohort over in descending order."""
 
-    def cohort(self, round, ids):
+    def cohort(self, round, ids, arrivals=None):
         return super().cohort(round, ids[::-1])
 
 

@@ -27,8 +27,8 @@ from fltune.data.federated import FederatedData, Split
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import FederatedDataModule, LocalSGD
-from fltune.federation.clock import RecordedDelays, UniformDelays
 from fltune.federation.compression import Grid
+from fltune.federation.delays import RecordedDelays, UniformDelays
 from fltune.federation.schedules import Inverse
 from fltune.federation.work import WorkPerClient
 from fltune.participation.trace import Trace

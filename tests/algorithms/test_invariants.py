@@ -15,7 +15,7 @@
         algorithms/test_fedcdr_invariants.py::
             test_gd_is_one_step_of_sgd_and_shuffled_sgd_of_one_component
     one group is FedAvg; a client is away for Kbar rounds or more
-        here::test_cycles (on recorded cycles: there is no cyclic pattern yet)
+        here::test_cycles
  7  FedSUM: y is the sum of h_i, and x moves along it
         algorithms/test_fedsum_scaffold_invariants.py::test_fedsum_y_sums_h_and_moves_x
  8  FedSUM with K = 1 is FedSUM-B and MIFA
@@ -72,7 +72,6 @@
 """
 
 import ast
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -89,8 +88,14 @@ from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.fedavg import FedAvg
 from fltune.federation import FederatedDataModule, LocalSGD
 from fltune.federation.work import WorkPerClient
+from fltune.participation.bernoulli import Bernoulli
+from fltune.participation.cyclic import ReshuffledCyclic
 from fltune.participation.full import Full
+from fltune.participation.groups import Groups
+from fltune.participation.markov import Blocks, Markov
+from fltune.participation.trace import record
 from fltune.participation.uniform import Uniform
+from fltune.participation.with_replacement import WithReplacement
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
 TESTS = Path(__file__).parents[1]
@@ -155,17 +160,17 @@ def test_every_test_named_above_exists():
 
 @property_test(5)
 def test_cycles(problem):
-    """One group of all clients is FedAvg; the recorded cycles come back after Kbar rounds."""
-    data = quadratics(problem.A.tolist(), problem.b.tolist())
-    one_group = [list(range(problem.clients))] * 3
+    """One group of all clients is FedAvg; nobody comes back within Kbar - 1 rounds."""
+    data, n = quadratics(problem.A.tolist(), problem.b.tolist()), problem.clients
+    one_group = record(Groups(groups=1, per_round=n).bind(n, 0), 3)
     cyclic, _ = fit(data, x0=problem.x0, cohorts=one_group, algorithm=FedAvg())
     full, _ = fit(data, x0=problem.x0, rounds=3, algorithm=FedAvg())
     assert torch.equal(torch.stack(cyclic.x), torch.stack(full.x))
-    for recorded in json.loads((TESTS / "golden" / "cycp.json").read_text())["cases"]:
-        cohorts, groups = recorded["participation"], recorded["hyper"]["groups"]
+    for groups in range(1, n + 1):
+        cohorts = record(Groups(groups, per_round=1).bind(n, 0), 5 * groups)
         for client in {i for cohort in cohorts for i in cohort}:
             visits = [t for t, cohort in enumerate(cohorts) if client in cohort]
-            assert all(b - a >= len(groups) for a, b in pairwise(visits))
+            assert all(b - a >= groups for a, b in pairwise(visits))
 
 
 # 24
@@ -194,26 +199,33 @@ def test_processing_order_does_not_matter(name, problem, seed):
     same(one.clients, other.clients)
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**31), per_round=st.integers(1, CLIENTS))
-def test_every_method_sees_the_same_cohorts(seed, per_round):
+PATTERNS = {
+    "uniform": Uniform(2),
+    "reshuffled": ReshuffledCyclic(4),
+    "bernoulli": Bernoulli(0.3),
+    "groups": Groups(groups=2, per_round=2),
+    "with_replacement": WithReplacement(4, multiplicity=True),
+    "markov": Markov(0.4, mean_spell=3),
+    "blocks": Blocks(0.5, cycle=4, at_most=2),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_every_method_sees_the_same_cohorts(pattern):
     """Whatever else a method draws, the same seed gives the same S_t; and another seed others."""
 
     class Listening(FederatedDataModule):
-        def cohort(self, round, ids):
+        def cohort(self, round, ids, *rest):
             drawn.append(list(ids))
-            return super().cohort(round, ids)
+            return super().cohort(round, ids, *rest)
 
     seen = set()
     for name in ALGORITHMS:
         drawn = []
-        Run(name, Uniform(per_round), rounds=4, seed=seed, source=Listening, keep=False).fit()
+        Run(name, pattern, rounds=8, seed=5, source=Listening, keep=False).fit()
         seen.add(str(drawn))
-    assert len(drawn) == 4
-    assert all(len(ids) == per_round for ids in drawn)
-    assert len(seen) == 1
-    other = Uniform(per_round).bind(CLIENTS, seed + 1)
-    assert per_round == CLIENTS or [next(iter(other)) for _ in range(4)] != drawn
+    assert seen == {str(record(pattern.bind(CLIENTS, 5), 8))}
+    assert record(pattern.bind(CLIENTS, 6), 8) != drawn
 
 
 @every

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fltune.data.dirichlet_class import DirichletClass
 from fltune.data.federated import FederatedData, Split
-from fltune.data.partition import DirichletClass
 from fltune.errors import DataError
 
 
@@ -57,6 +57,8 @@ def test_report_by_hand(data):
         "clients": 3,
         "train_samples": 6,
         "unused_samples": 1,
+        "shared_samples": 0,
+        "partition_notes": [],
         "val_samples": 1,
         "test_samples": 2,
         "size_min": 1,
@@ -164,3 +166,29 @@ def test_holdings_are_plain_lists_of_sizes_and_histograms():
     clients = [torch.tensor([0, 1]), torch.tensor([2, 3, 4, 5])]
     data = FederatedData.from_clients(train, other, other, clients, num_classes=2)
     assert data.holdings() == {"client_sizes": [2, 4], "label_histograms": [[1, 1], [1, 3]]}
+
+
+def test_overlapping_clients_are_counted_once_and_allowed_only_if_said():
+    train = split([0, 0, 1, 1, 1])
+    clients = [torch.tensor([0, 2]), torch.tensor([2, 3, 0]), torch.tensor([2])]
+    with pytest.raises(DataError, match=r"2 training samples .* first is sample 0.*be disjoint"):
+        FederatedData.from_clients(train, split([0]), split([1]), clients, 2)
+    data = FederatedData.from_clients(
+        train, split([0]), split([1]), clients, 2, overlapping=True, notes=("a note",)
+    )
+    assert data.uses.tolist() == [2, 0, 3, 1, 0]
+    assert data.histograms().tolist() == [[1, 1], [1, 2], [0, 1]]
+    report = data.report()
+    counted = ("train_samples", "unused_samples", "shared_samples", "size_mean", "partition_notes")
+    assert [report[key] for key in counted] == [3, 2, 2, 2.0, ["a note"]]
+    # pooled (2, 4)/6; distances: (1/2, 1/2) 1/6, (1/3, 2/3) 0, (0, 1) 1/3
+    assert report["label_distance_mean"] == pytest.approx(1 / 6)
+    assert data.to("cpu", torch.float64).notes == ("a note",)
+
+
+def test_an_overlapping_client_holds_a_sample_once():
+    clients = [torch.tensor([0, 1]), torch.tensor([2, 1, 2])]
+    with pytest.raises(DataError, match=r"1 training samples .* sample 2.*hold a sample once"):
+        FederatedData.from_clients(
+            split([0, 1, 1]), split([0]), split([0]), clients, 2, overlapping=True
+        )

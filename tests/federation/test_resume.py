@@ -8,7 +8,8 @@ import torch
 from quadratics import trainer
 
 from fltune.algorithms.base import Algorithm
-from fltune.data.datasets import Digits, federate
+from fltune.data.dataset import federate
+from fltune.data.digits import Digits
 from fltune.data.partition import Iid
 from fltune.experiment import Experiment
 from fltune.federation import (

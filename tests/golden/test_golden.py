@@ -13,7 +13,8 @@ from quadratics import fit, quadratics, slope, slopes
 from fltune.algorithms.fedavg import FedAvg
 from fltune.federation import LocalSGD
 from fltune.federation.schedules import InverseSqrt, StepDecay
-from fltune.federation.work import LocalWork, WorkPerClient
+from fltune.federation.stragglers import Stragglers
+from fltune.federation.work import WorkPerClient
 from fltune.server.adaptive import FedAdagrad, FedAdam, FedYogi
 from fltune.server.fedgm import FedAvgM, FedGM, FedNAG, FedSGD
 from fltune.server.multistage import (
@@ -41,14 +42,17 @@ def assert_close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
-class Stragglers(LocalWork):
-    """The recorded steps of stragglers; everybody else does the nominal work."""
+class RecordedStragglers(Stragglers):
+    """The recorded stragglers and their steps instead of draws."""
 
-    def __init__(self, recorded):
-        super().__init__()
+    def __init__(self, recorded, policy):
+        super().__init__(policy=policy)
         self.recorded = recorded
 
-    def amount(self, round, clients):
+    def late(self, round, clients):
+        return torch.tensor([str(i) in self.recorded[round] for i in clients.tolist()]).bool()
+
+    def part(self, round, clients):
         made = self.recorded[round]
         return torch.tensor([made.get(str(i), self.nominal) for i in clients.tolist()])
 
@@ -57,8 +61,10 @@ def work_of(case):
     steps = case["hyper"]["local_steps"]
     if isinstance(steps, list):
         return WorkPerClient(steps)
-    recorded = case.get("inputs", {}).get("straggler_steps")
-    return None if recorded is None else Stragglers(recorded)
+    inputs = case.get("inputs", {})
+    if "straggler_steps" not in inputs:
+        return None
+    return RecordedStragglers(inputs["straggler_steps"], "drop" if "selected" in inputs else "keep")
 
 
 def reproduce(case, server, strategy):
@@ -69,7 +75,7 @@ def reproduce(case, server, strategy):
         quadratics(**case["problem"], counts=weights),
         server,
         x0=case["x0"],
-        cohorts=case["participation"],
+        cohorts=case.get("inputs", {}).get("selected", case["participation"]),
         algorithm=FedAvg(weighting="samples" if weights else "uniform"),
         sgd=LocalSGD(
             hyper["local_lr"],

@@ -20,7 +20,7 @@ from fltune.algorithms.fednova import FedNova
 from fltune.algorithms.fedprox import FedProx
 from fltune.data.federated import FederatedData, Split
 from fltune.federation import FederatedDataModule, LocalSGD
-from fltune.federation.clock import RecordedDelays
+from fltune.federation.delays import RecordedDelays
 from fltune.federation.work import LocalWork, WorkPerClient
 from fltune.participation.full import Full
 from fltune.server.fedgm import FedGM, FedSGD

@@ -1,7 +1,7 @@
 """Cohorts, probabilities and delays of ``participation.json``, from the samplers themselves.
 
-``with_replacement`` is not here: that pattern does not exist yet. The weights of FedAU are in
-``test_golden_fedsum_scaffold.py``.
+The groups of ``cycp.json`` too, whose trajectories are in ``test_golden_fedcdr_baselines.py``. The
+weights of FedAU are in ``test_golden_fedsum_scaffold.py``.
 """
 
 import json
@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from fltune import theory
 from fltune.participation.bernoulli import Bernoulli, Biased, Sine
 from fltune.participation.cyclic import Cyclic, ReshuffledCyclic
+from fltune.participation.groups import Groups
 from fltune.participation.trace import Trace
+from fltune.participation.trace import record as cohorts
 
-GOLDEN = json.loads(Path(__file__).with_name("participation.json").read_text(encoding="utf-8"))
+
+def golden(name):
+    return json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
 
 
-def cohorts(sampler, rounds):
-    return [next(iter(sampler)) for _ in range(rounds)]
+GOLDEN, CYCP = golden("participation"), golden("cycp")["cases"]
 
 
 class Recorded(ReshuffledCyclic):
@@ -62,6 +66,30 @@ def test_golden_biased():
     assert sampler.probabilities(3).tolist() == pytest.approx(case["p"], rel=1e-9)
     larger = Biased().bind(200, 0).probabilities(0)
     assert float(larger.min()) == 0.05
+
+
+def test_golden_with_replacement():
+    case = GOLDEN["with_replacement"]
+    n, rounds = case["K"], case["R"]
+    draws = round(case["gamma"] * n)
+    near = lambda value: pytest.approx(value, rel=1e-9)  # noqa: E731
+    assert theory.visit_probability(1 / n, draws) == near(case["p_participate_once"])
+    assert theory.expected_unseen(n, draws, rounds) == near(case["expected_uncovered"])
+    assert n * theory.unseen_share(case["gamma"], rounds) == near(case["approx"])
+
+
+@pytest.mark.parametrize("case", CYCP, ids=lambda c: c["id"])
+def test_golden_groups(case):
+    """Under a seed whose draws are the recorded ones: one in 64 is; whole groups need no luck."""
+    groups, recorded = case["hyper"]["groups"], case["participation"]
+
+    def drawn(seed):
+        sampler = Groups(len(groups), case["hyper"]["N"], "contiguous").bind(4, seed)
+        assert [group.tolist() for group in sampler.members] == groups
+        return cohorts(sampler, len(recorded))
+
+    seeds = range(1) if case["hyper"]["N"] == 2 else range(1000)
+    assert any(drawn(seed) == recorded for seed in seeds)
 
 
 @pytest.mark.parametrize("case", GOLDEN["delays"], ids=lambda c: f"{len(c['participation'])}rounds")

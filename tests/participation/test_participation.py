@@ -4,8 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fltune.participation import PARTICIPATION
+from fltune.participation.bernoulli import Biased, Sine
+from fltune.participation.cyclic import ReshuffledCyclic
 from fltune.participation.full import Full
-from fltune.participation.trace import Trace
+from fltune.participation.trace import Trace, record
 from fltune.participation.uniform import Uniform
 
 quick = settings(deadline=None, max_examples=40)
@@ -18,6 +20,11 @@ def patterns(draw):
     ids = st.lists(st.integers(0, n - 1), unique=True, max_size=n)
     kind = draw(st.sampled_from(sorted(PARTICIPATION)))
     size = {"per_round": draw(st.integers(1, n))}
+    groups = draw(st.integers(1, n))
+    there = {
+        "probability": draw(st.floats(0.01, 0.9)),
+        "at_most": draw(st.none() | st.integers(1, n)),
+    }
     last = draw(st.sampled_from(["smaller", "dropped", "wrapped"]))
     options = {
         "full": {},
@@ -27,14 +34,28 @@ def patterns(draw):
         "bernoulli": {"probability": draw(st.floats(0.01, 1))},
         "sine": {**size, "swing": draw(st.floats(0, 0.5))},
         "biased": {"block": draw(st.integers(1, 10))},
+        "groups": {
+            "groups": groups,
+            "per_round": draw(st.integers(1, n // groups)),
+            "formation": draw(st.sampled_from(["shuffled", "sorted_by_label", "contiguous"])),
+        },
+        "with_replacement": {**size, "multiplicity": draw(st.booleans())},
+        "markov": {**there, "mean_spell": draw(st.floats(9, 50))},
+        "blocks": {**there, "cycle": draw(st.integers(1, 12))},
+        "asynchronous": {
+            "concurrency": draw(st.integers(1, n)),
+            "buffer": draw(st.integers(1, n)),
+        },
         "trace": {"rounds": draw(st.lists(ids, min_size=1, max_size=5))},
     }[kind]
     seed = draw(st.integers(0, 99))
-    return lambda: PARTICIPATION.load(kind)(**options).bind(n, seed), n
+    held = torch.tensor(
+        draw(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=n, max_size=n))
+    )
+    return lambda: PARTICIPATION.load(kind)(**options).bind(n, seed, held), n
 
 
-def cohorts(pattern, rounds):
-    return [next(iter(pattern)) for _ in range(rounds)]
+cohorts = record
 
 
 @quick
@@ -45,8 +66,10 @@ def test_cohorts_are_sorted_ids_and_the_same_for_the_same_seed(drawn):
     first = cohorts(make(), 8)
     torch.manual_seed(1)  # not the global generator's business
     assert cohorts(make(), 8) == first
+    pattern = make()
+    twice = pattern.merges_repeats or pattern.asynchronous
     for cohort in first:
-        assert cohort == sorted(set(cohort))
+        assert cohort == sorted(cohort if twice else set(cohort))
         assert all(type(i) is int and 0 <= i < n for i in cohort)
 
 
@@ -59,7 +82,8 @@ def test_resumes_in_the_middle(drawn, cut):
     start = cohorts(stopped, cut)
     resumed.load_state_dict(stopped.state_dict())
     assert start + cohorts(resumed, 8 - cut) == expected
-    assert (resumed.round, resumed.tau_max, resumed.tau_avg) == (8, whole.tau_max, whole.tau_avg)
+    assert (resumed.round, resumed.report()) == (8, whole.report())
+    assert str(resumed.state_dict()) == str(whole.state_dict())
 
 
 @quick
@@ -99,6 +123,57 @@ def test_delays_by_hand():
     assert taus == [1, 2, 2, 0]
     assert pattern.tau_max == 2
     assert pattern.tau_avg == 5 / 4
+
+
+def test_counts_by_hand():
+    """n = (3, 1, 0, 0), mean 1: client 0 is off by 2, and the variance is 6/4."""
+    pattern = Trace([[0], [], [0, 1], [0]]).bind(4, 0)
+    none = {"tau_max": 0, "tau_avg": 0.0, "coverage": 0.0, "fairness": 0.0, "count_cv": 0.0}
+    assert pattern.report() == none
+    cohorts(pattern, 4)
+    assert pattern.counts.tolist() == [3, 1, 0, 0]
+    assert (pattern.coverage, pattern.fairness) == (0.5, 2.0)
+    assert pattern.count_cv == pytest.approx(1.5**0.5)
+
+
+def test_a_client_that_stands_twice_counts_twice():
+    pattern = Trace([[1, 1, 0]], repeats=True).bind(3, 0)
+    cohorts(pattern, 1)
+    assert pattern.counts.tolist() == [1, 2, 0]
+
+
+def test_only_empty_rounds_are_even():
+    pattern = Trace([[]]).bind(3, 0)
+    cohorts(pattern, 4)
+    assert (pattern.coverage, pattern.fairness, pattern.count_cv, pattern.tau_max) == (0, 0, 0, 4)
+
+
+def test_a_whole_epoch_of_reshuffling_is_even():
+    pattern = ReshuffledCyclic(4).bind(12, 0)
+    cohorts(pattern, 6)
+    assert (pattern.coverage, pattern.fairness, pattern.count_cv) == (1, 0, 0)
+
+
+def test_reshuffling_puts_every_client_into_every_block():
+    """Binomial(600, 1/2) for each of 10 clients; five standard deviations are 61."""
+    drawn = cohorts(ReshuffledCyclic(5).bind(10, 0), 1200)
+    first = torch.bincount(torch.tensor(drawn[::2]).flatten(), minlength=10)
+    assert float((first - 300).abs().max()) < 61
+
+
+def test_sine_swings_as_it_says():
+    """400 rounds of 40 coins at each of 10 phases; five standard deviations are below 0.02."""
+    pattern = Sine(per_round=16).bind(40, 0)
+    sizes = torch.tensor([len(c) for c in cohorts(pattern, 4000)]).view(400, 10)
+    expected = torch.stack([pattern.probabilities(t)[0] for t in range(10)])
+    assert float((sizes.double().mean(0) / 40 - expected).abs().max()) < 0.02
+
+
+def test_biased_takes_each_block_as_often_as_it_says():
+    """3000 coins for each of 24 clients; five standard deviations are below 0.046."""
+    pattern = Biased(block=4).bind(24, 0)
+    cohorts(pattern, 3000)
+    assert float((pattern.counts / 3000 - pattern.probabilities(0)).abs().max()) < 0.046
 
 
 def test_full_participation_has_no_delay():

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fltune.data.datasets import Dataset, RawData
+from fltune.data.dataset import Dataset, RawData
 from fltune.data.federated import Split
 from fltune.parameters import parameter
 
@@ -41,7 +41,7 @@ class Points(Dataset):
 
 
 class Net(nn.Module):
-    """A layer that breaks at width 3, and does not say so before it runs."""
+    """A layer that breaks at width 3, and does not say so before it is trained."""
 
     def __init__(self, input_shape, num_classes, width: int = 8):
         super().__init__()
@@ -51,7 +51,7 @@ class Net(nn.Module):
         )
 
     def forward(self, x):
-        if self.width == 3:
+        if self.training and self.width == 3:
             raise RuntimeError("a width of 3 is bad luck")
         return self.layers(x)
 '''

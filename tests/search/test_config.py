@@ -59,7 +59,7 @@ def problems_of(raw, **options):
         ("search/trials", True, "search.trials: found True; should be a number"),
         ("search/confirm_seeds", True, "search.confirm_seeds: found True; should be a number"),
         ("search/confirm_seeds", -1, "search.confirm_seeds: found -1; should be greater than or"),
-        ("search/sampler", "cmaes", "search.sampler: found 'cmaes'; should be 'tpe', 'random' or"),
+        ("search/sampler", "cmeas", "search.sampler: found 'cmeas'; must be one of tpe, random"),
         ("search/reduction", 1, "search.reduction: found 1; should be greater than 1"),
         (
             "search/metric",
@@ -69,8 +69,7 @@ def problems_of(raw, **options):
         (
             "search/metric",
             "val/acuracy",
-            "search.metric: found 'val/acuracy'; must be one of val/accuracy, val/loss, "
-            "train/loss; did you mean 'val/accuracy'?",
+            "search.metric: found 'val/acuracy'; did you mean 'val/accuracy'?",
         ),
         ("search", [1, 2], "search: found [1, 2]; should be a valid dictionary"),
         ("tracking", {"url": "x"}, "tracking.url: unknown key; did you mean 'uri'?"),

@@ -8,6 +8,7 @@ from rich.console import Console
 from fltune.errors import ConfigError, DataError
 from fltune.search.config import SearchConfig
 from fltune.search.plan import plan, print_bill
+from fltune.search.search import check_data
 
 RAW = {
     "experiment": {
@@ -96,3 +97,15 @@ def test_a_plan_fails_as_the_search_would():
     raw = {**RAW, "resources": {"cpus": 100_000}}
     with pytest.raises(ConfigError, match=r"resources\.cpus: found 100000 per trial; there are"):
         plan(SearchConfig.parse(raw))
+
+
+def test_a_trace_is_found_by_workers_whose_folder_is_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "who.json").write_text("[[0, 19]]")
+    trace = {"kind": "trace", "file": "who.json"}
+    config = SearchConfig.parse(
+        {**RAW, "experiment": {**RAW["experiment"], "participation": trace}}, "my.yaml"
+    )
+    check_data(config)
+    for method in config.methods.values():
+        assert method.experiment({}).participation.file == str(tmp_path / "who.json")

@@ -4,148 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fltune.search.space import Dimension, Space
-
-EVERY_KIND = [
-    {"grid": [0.5, 1.0, 2.0]},
-    {"grid": ["a", True, None]},
-    {"choice": [[1, 2], [3], "x"]},
-    {"uniform": [-1.0, 1.0]},
-    {"loguniform": [0.01, 10]},
-    {"int": [1, 9]},
-    {"logint": [1, 64]},
-]
-
-
-@pytest.mark.parametrize(
-    ("raw", "message"),
-    [
-        ({"grid": []}, "grid is empty; give at least one value"),
-        ({"choice": []}, "choice is empty"),
-        ({"grid": [1, 2, 1]}, "grid holds 1 twice"),
-        ({"choice": [[1, 2], [1, 2]]}, r"choice holds \[1, 2\] twice"),
-        ({"uniform": [2, 1]}, r"found uniform: \[2, 1\]; low must be below high"),
-        ({"int": [3, 3]}, "low must be below high"),
-        ({"loguniform": [0, 1]}, r"found loguniform: \[0, 1\]; a logarithm needs low > 0"),
-        ({"logint": [-4, 8]}, "a logarithm needs low > 0"),
-        ({"uniform": [1]}, "two numbers belong there"),
-        ({"uniform": [1, 2, 3]}, "two numbers belong there"),
-        ({"uniform": ["a", 2]}, "two numbers belong there"),
-        ({"uniform": [False, True]}, "two numbers belong there"),
-        ({"uniform": [0.0, math.inf]}, "two numbers belong there"),
-        ({"loguniform": [math.nan, 1.0]}, "two numbers belong there"),
-        ({"int": [1, 2.5]}, "both bounds must be whole numbers"),
-        ({"logunifrom": [1, 2]}, "unknown kind 'logunifrom'; .*did you mean 'loguniform'"),
-        ({"grid": 3}, "found grid: 3; a list belongs there"),
-        ({"grid": [1], "choice": [2]}, "write one of grid, choice, uniform"),
-        ({}, "write one of"),
-        ([1, 2], r"found \[1, 2\]; write one of"),
-        (0.5, r"found 0.5; write one of .* such as \{grid: \[0.5, 1, 2\]\}"),
-    ],
-)
-def test_a_wrong_entry_says_what_was_found_and_what_is_allowed(raw, message):
-    with pytest.raises(ValueError, match=message):
-        Dimension.parse(raw)
-
-
-@pytest.mark.parametrize("raw", EVERY_KIND, ids=str)
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_what_optuna_draws_is_decoded_to_a_value_of_the_dimension(raw, sampler):
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
-    space = Space({"x.y": Dimension.parse(raw)})
-    study = optuna.create_study(sampler=samplers[sampler](seed=0))
-    seen = []
-    for n in range(25):
-        trial = study.ask(space.distributions())
-        value = space.decode(trial.params)["x.y"]
-        assert value in space.dimensions["x.y"]
-        seen.append(value)
-        study.tell(trial, float(n % 3))
-    values = next(iter(raw.values()))
-    if space.cells is not None:  # every candidate came up, and as it was written
-        assert all(v in seen for v in values)
-        assert {type(v) for v in seen} == {type(v) for v in values}
-    elif "int" in next(iter(raw)):
-        assert all(isinstance(v, int) for v in seen)
-
-
-@given(
-    st.lists(
-        st.one_of(st.integers(-9, 9), st.text(max_size=3), st.lists(st.integers(0, 3))),
-        min_size=1,
-        max_size=6,
-        unique_by=repr,
-    )
-)
-def test_every_candidate_round_trips_through_its_position(values):
-    dimension = Dimension.parse({"choice": values})
-    distribution = dimension.distribution()
-    for position, value in enumerate(values):
-        internal = distribution.to_internal_repr(position)
-        assert dimension.decode(distribution.to_external_repr(internal)) == value
-
-
-def test_an_ordered_grid_has_neighbours_and_a_choice_has_none():
-    from optuna.distributions import CategoricalDistribution, IntDistribution
-
-    assert Dimension.parse({"grid": [1, 2, 4]}).distribution() == IntDistribution(0, 2)
-    for raw in ({"choice": [1, 2, 4]}, {"grid": ["a", "b"]}):
-        assert isinstance(Dimension.parse(raw).distribution(), CategoricalDistribution)
-
-
-@given(low=st.floats(1e-6, 1e3), factor=st.floats(1.01, 1e4))
-def test_logarithmic_distributions_keep_their_bounds(low, factor):
-    distribution = Dimension.parse({"loguniform": [low, low * factor]}).distribution()
-    assert (distribution.low, distribution.high, distribution.log) == (low, low * factor, True)
-
-
-@pytest.mark.parametrize(
-    ("raw", "value", "edge"),
-    [
-        ({"grid": [0.5, 1, 2]}, 0.5, "lowest"),
-        ({"grid": [2, 0.5, 1]}, 2, "highest"),
-        ({"grid": [0.5, 1, 2]}, 1, None),
-        ({"grid": [1]}, 1, None),  # nothing was searched
-        ({"choice": ["a", "b"]}, "a", None),
-        ({"choice": [True, False]}, True, None),
-        ({"choice": [[1], [2]]}, [1], None),
-        ({"uniform": [0, 1]}, 0.019, "lowest"),
-        ({"uniform": [0, 1]}, 0.021, None),
-        ({"uniform": [0, 1]}, 0.985, "highest"),
-        ({"loguniform": [0.01, 100]}, 0.011, "lowest"),
-        ({"loguniform": [0.01, 100]}, 1.0, None),  # in the middle of the decades
-        ({"loguniform": [0.01, 100]}, 95.0, "highest"),
-        ({"int": [1, 9]}, 9, "highest"),
-        ({"logint": [1, 64]}, 1, "lowest"),
-        ({"uniform": [0, 1]}, 7.0, None),  # set by hand, outside
-    ],
-)
-def test_edges(raw, value, edge):
-    assert Dimension.parse(raw).edge(value) == edge
-
-
-@pytest.mark.parametrize(
-    ("raw", "below", "above"),
-    [
-        ({"grid": [0.001, 0.01, 1]}, (0.001, 0), (1, 2)),
-        ({"loguniform": [0.3, 5.0]}, (0.3, 0), (5, 6)),
-        ({"int": [2, 8]}, (2, 1), (8, 9)),
-        ({"uniform": [0.0, 1.0]}, (0, -1), (1, 2)),
-        ({"uniform": [-2.5, -1.5]}, (-2.5, -3), (-1.5, -1)),
-    ],
-)
-def test_beyond_an_edge_lie_the_next_number_and_the_next_whole_one(raw, below, above):
-    dimension = Dimension.parse(raw)
-    number, whole = dimension.beyond("lowest")
-    assert number < below[0] == pytest.approx(number, rel=0.01, abs=0.01)
-    assert whole == below[1]
-    assert (number > 0) == (below[0] > 0)  # a rate stays a rate
-    number, whole = dimension.beyond("highest")
-    assert number > above[0] == pytest.approx(number, rel=0.01)
-    assert whole == above[1]
+from fltune.search.condition import Condition
+from fltune.search.dimension import Dimension
+from fltune.search.entries import Fixed, Paired, Tied
+from fltune.search.expression import Expression
+from fltune.search.space import Space
+from fltune.search.stages import Lengths, PerStage
 
 
 def test_a_grid_is_every_cell_once_the_last_dimension_fastest():
@@ -184,6 +48,186 @@ def test_edges_of_a_space_name_only_what_lies_on_a_border():
     assert space.edges({"a": 2, "b": 0.0, "c": "x"}) == {"b": "lowest"}
 
 
-def test_descriptions_are_short():
-    assert Dimension.parse({"grid": [0.5, 1]}).describe() == "grid 0.5, 1"
-    assert Dimension.parse({"loguniform": [0.10, 5]}).describe() == "loguniform 0.1 .. 5"
+SWITCHED = Space(
+    {
+        "server.name": Dimension.parse({"choice": ["fedgm", "fedadam"]}),
+        "server.beta": Dimension.parse({"grid": [0.7, 0.9]}),
+        "client.momentum": Dimension.parse({"grid": [0.0, 0.5]}),
+        "server.tau": Dimension.parse({"grid": [0.1, 0.01, 0.001]}),
+        "client.lr": Fixed(0.2),
+        "server.lr": Tied(Expression("rounds * client.lr")),
+    },
+    when={
+        "server.beta": (Condition("server.name", "fedgm"),),
+        "client.momentum": (Condition("server.beta", "> 0.8"),),
+        "server.tau": (Condition("server.name", ["fedadam", "fedyogi"]),),
+    },
+    own={"server.name": "fedgm", "server.beta": 0.5, "rounds": 10, "data.clients": 20},
+    sections={"server.name": {}},
+)
+CELLS = [
+    {"server.name": "fedgm", "server.beta": 0.7},
+    {"server.name": "fedgm", "server.beta": 0.9, "client.momentum": 0.0},
+    {"server.name": "fedgm", "server.beta": 0.9, "client.momentum": 0.5},
+    *({"server.name": "fedadam", "server.tau": tau} for tau in (0.1, 0.01, 0.001)),
+]
+
+
+def test_a_parameter_that_does_not_count_is_not_in_the_grid():
+    assert list(SWITCHED.grid()) == CELLS
+    assert SWITCHED.cells == len(CELLS)
+
+
+def test_only_what_counts_is_drawn():
+    asked = []
+
+    def draw(name, distribution):
+        asked.append(name)
+        return 1 if name == "server.name" else 0
+
+    point = SWITCHED.propose(draw)
+    assert point == {"server.name": "fedadam", "server.tau": 0.1}
+    assert asked == ["server.name", "server.tau"]
+    assert list(SWITCHED.distributions(point)) == asked
+    assert SWITCHED.encode(point) == {"server.name": 1, "server.tau": 0}
+
+
+def test_values_are_the_point_with_what_is_fixed_and_tied():
+    assert SWITCHED.resolve(CELLS[1]) == {**CELLS[1], "client.lr": 0.2, "server.lr": 2.0}
+
+
+def test_another_component_comes_as_its_whole_section():
+    values = SWITCHED.resolve(CELLS[3])
+    assert values == {
+        "server": {"name": "fedadam"},
+        "server.tau": 0.1,
+        "client.lr": 0.2,
+        "server.lr": 2.0,
+    }
+    assert next(iter(values)) == "server"  # before what is assigned inside it
+
+
+def test_what_a_partial_point_leaves_open_keeps_its_own_value():
+    space = Space(
+        {
+            "a": Dimension.parse({"grid": [1, 2]}),
+            "b": Tied(Expression("10 * a")),
+            "c": Tied(Expression("10 / d")),
+            "d": Dimension.parse({"grid": [1, 2]}),
+            "e": Paired("a", (1, 2), ("x", "y")),
+            "f": Dimension.parse({"grid": [1, 2]}),
+        },
+        when={"f": (Condition("a", 7),)},
+        own={"a": 7},
+    )
+    assert space.resolve({}) == {"b": 70}  # d has no value of its own, 7 no partner
+    assert space.resolve({"d": 5, "seed": 3}) == {"b": 70, "c": 2.0, "d": 5, "seed": 3}
+    assert space.resolve({"a": 2, "d": 1}) == {"a": 2, "b": 20, "c": 10.0, "d": 1, "e": "y"}
+
+
+def test_a_person_reads_ties_and_lists_and_not_what_they_are_made_of():
+    space = Space(
+        {
+            "s.stages": Dimension.parse({"grid": [2, 3]}),
+            "s.lr": Tied(Expression("2 * s.stages")),
+            "s.stage_ends": Lengths("s", "free"),
+            "s.nu": Fixed(0.5),
+        },
+        own={"rounds": 10},
+    )
+    point = {"s.stages": 3, "s.stage_ends.1": 0.5, "s.stage_ends.2": 0.5}
+    assert space.readable(point) == {"s.stages": 3, "s.lr": 6, "s.stage_ends": [3, 6, 10]}
+    assert space.resolve(point) == {**space.readable(point), "s.nu": 0.5}
+
+
+def test_what_cannot_be_computed_at_a_point_says_so():
+    space = Space(
+        {
+            "a": Dimension.parse({"uniform": [0, 1]}),
+            "b": Tied(Expression("1 / a")),
+            "c": Dimension.parse({"grid": [1]}),
+        },
+        when={"c": (Condition("b", "> 0"),)},
+    )
+    with pytest.raises(ValueError, match=r"^b: 1 / a: .*division by zero \(at a = 0.0\)$"):
+        space.resolve({"a": 0.0})
+    assert space.propose(lambda name, _: 0.0) == {"a": 0.0}  # a condition on nothing does not hold
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"server.name": "fedgm"}, "^server.beta: missing; allowed: grid 0.7, 0.9$"),
+        ({**CELLS[0], "server.beta": 0.8}, "^server.beta: found 0.8; allowed: grid 0.7, 0.9$"),
+        ({**CELLS[0], "server.tau": 0.1}, "^server.tau: counts only when server.name = fedadam or"),
+        ({**CELLS[0], "server.bta": 0.1}, "^server.bta: not drawn at this point; did you mean 's"),
+        ({**CELLS[0], "client.lr": 0.1}, "^client.lr: not searched; the space says fixed 0.2$"),
+        ({}, "^server.name: missing; .*; server.beta: missing"),
+    ],
+)
+def test_a_point_outside_the_space_is_refused_by_name(point, message):
+    with pytest.raises(ValueError, match=message):
+        SWITCHED.encode(point)
+
+
+def test_a_circle_is_named():
+    entries = {"a": Tied(Expression("b")), "b": Fixed(1), "c": Fixed(2)}
+    when = {"b": (Condition("c", 2),), "c": (Condition("a", 1),)}
+    with pytest.raises(ValueError, match=r"^depends on itself: a -> b -> c -> a$"):
+        Space(entries, when)
+
+
+def test_the_order_is_the_files_where_nothing_depends():
+    space = Space(
+        {"a": Tied(Expression("c + d")), **{n: Dimension.parse({"grid": [1, 2]}) for n in "bcd"}}
+    )
+    assert space.order == ("c", "d", "a", "b")
+    assert list(space.dimensions) == ["b", "c", "d"]
+
+
+def test_cells_are_counted_without_walking_them():
+    wide = {f"d{i}": Dimension("grid", tuple(range(100))) for i in range(30)}
+    switch = {"s": Dimension.parse({"choice": ["x", "y"]}), "n": Tied(Expression("d0 + d1"))}
+    space = Space({**wide, **switch}, when={"d29": (Condition("s", "x"),)})
+    assert space.cells == 100**30 + 100**29
+
+
+def test_a_condition_on_a_tie_hangs_on_what_the_tie_reads():
+    space = Space(
+        {
+            "a": Dimension.parse({"grid": [1, 2, 3]}),
+            "b": Dimension.parse({"grid": [1, 2]}),
+            "product": Tied(Expression("a * b")),
+            "twice": Tied(Expression("2 * product")),
+            "c": Dimension.parse({"grid": ["x", "y", "z"]}),
+        },
+        when={"c": (Condition("twice", ">= 8"),)},
+    )
+    cells = list(space.grid())
+    assert [cell for cell in cells if "c" not in cell] == [
+        {"a": 1, "b": 1},
+        {"a": 1, "b": 2},
+        {"a": 2, "b": 1},
+        {"a": 3, "b": 1},
+    ]
+    assert space.cells == len(cells) == 4 + 2 * 3
+
+
+def test_cells_count_lists_whose_length_is_searched():
+    space = Space(
+        {
+            "s.stages": Dimension.parse({"grid": [1, 2, 3]}),
+            "s.betas": PerStage("s", Dimension.parse({"choice": [0.5, 0.9]})),
+        }
+    )
+    assert space.cells == 2 + 4 + 8 == len(list(space.grid()))
+
+
+def test_an_entry_says_when_it_counts():
+    assert SWITCHED.describe()["client.momentum"] == "grid 0.0, 0.5 when server.beta > 0.8"
+    assert SWITCHED.describe()["server.lr"] == "tied rounds * client.lr"
+
+
+def test_only_what_is_drawn_at_a_point_has_edges():
+    assert SWITCHED.edges(CELLS[3]) == {"server.tau": "highest"}
+    assert SWITCHED.edges(CELLS[0]) == {"server.beta": "lowest"}

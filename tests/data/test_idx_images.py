@@ -1,19 +1,13 @@
 import gzip
 import shlex
 import struct
-import subprocess
 import sys
 import types
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fltune.data import DATASETS
-from fltune.data.datasets import MNIST, Digits, FashionMNIST, RawData, federate, split_validation
-from fltune.data.federated import Split
-from fltune.data.partition import DirichletClass, Iid
+from fltune.data.idx_images import EMNIST, MNIST, FashionMNIST
 from fltune.errors import DataError
 
 TRAIN, TEST = 30, 10
@@ -42,35 +36,6 @@ def write(root, name="MNIST", packed=False):
         content = gzip.compress(idx(values)) if packed else idx(values)
         (folder / (f"{file}.gz" if packed else file)).write_bytes(content)
     return folder
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return Digits().load()
-
-
-def test_digits(digits):
-    train, test = digits.train, digits.test
-    assert (len(train), len(test), digits.num_classes) == (1437, 360, 10)
-    assert train.x.shape == (1437, 64)
-    assert (train.x.dtype, train.y.dtype) == (torch.float32, torch.int64)
-    values = torch.cat([train.x, test.x])
-    assert (values.min(), values.max()) == (0.0, 1.0)
-    everywhere = torch.cat([train.y, test.y]).bincount() * 360 / 1797
-    assert (test.y.bincount() - everywhere).abs().max() < 1
-
-
-def test_digits_train_and_test_are_a_fixed_disjoint_cover(digits):
-    from sklearn.datasets import load_digits
-
-    original = torch.from_numpy(load_digits().data)
-    parts = torch.cat([digits.train.x, digits.test.x])
-    restored = (parts * 16).round().double()
-    # All 1,797 digits are distinct images, so equal sets mean no overlap and nothing lost.
-    assert len(original.unique(dim=0)) == 1797
-    assert torch.equal(restored.unique(dim=0), original.unique(dim=0))
-    torch.manual_seed(99)
-    assert torch.equal(Digits().load().test.x, digits.test.x)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -141,8 +106,8 @@ def test_truncated_files_are_corrupt(tmp_path, packed, keep):
         ("train-images-idx3-ubyte", idx(torch.zeros(TRAIN, dtype=torch.uint8)), "3 dimensions"),
         ("train-images-idx3-ubyte", b"<html>404</html>" * 9, "not an idx file"),
         ("train-labels-idx1-ubyte", idx(torch.zeros(5, dtype=torch.uint8)), "and 5 labels"),
-        ("train-labels-idx1-ubyte", idx(torch.full((TRAIN,), 10).byte()), "up to 10"),
-        ("train-images-idx3-ubyte", idx(torch.zeros(TRAIN, 9, 9).byte()), r"\(30, 9, 9\)"),
+        ("train-labels-idx1-ubyte", idx(torch.full((TRAIN,), 10).byte()), "to 10;"),
+        ("train-images-idx3-ubyte", idx(torch.zeros(TRAIN, 9, 9).byte()), r"\(30, 1, 9, 9\)"),
         ("train-labels-idx1-ubyte", idx(torch.zeros(0).byte()), "holds 0 values"),
         ("train-labels-idx1-ubyte", idx(torch.zeros(TRAIN).byte()) + b"x", "holds 31 values"),
     ],
@@ -192,83 +157,70 @@ def test_a_failed_download_says_what_to_do(tmp_path, monkeypatch):
     assert str(tmp_path / "MNIST" / "raw") in str(caught.value)
 
 
-def raw_data(labels):
-    y = torch.tensor(labels)
-    x = torch.arange(len(y), dtype=torch.float32)[:, None]
-    return RawData(Split(x, y), Split(x[:1], y[:1]), num_classes=int(y.max()) + 1)
+def write_emnist(root, split, low, high):
+    """Write the four files of one selection, with labels from low to high."""
+    folder = root / "EMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for part, n in (("train", TRAIN), ("test", TEST)):
+        images, labels = fake_arrays(part, n).values()
+        labels = torch.linspace(low, high, n).round().byte()
+        (folder / f"emnist-{split}-{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (folder / f"emnist-{split}-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    return folder
 
 
-@settings(max_examples=100)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=200), st.floats(0.01, 0.99), st.data())
-def test_validation_is_stratified_and_disjoint(labels, fraction, data):
-    count = round(fraction * len(labels))
-    raw = raw_data(labels)
-    if not 0 < count < len(labels):
-        with pytest.raises(DataError, match="each needs at least one"):
-            split_validation(raw, fraction, 0)
-        return
-    train, val = split_validation(raw, fraction, data.draw(st.integers(0, 1000)))
-    assert len(val) == count
-    assert torch.equal(torch.cat([train.x, val.x]).sort(0).values, raw.train.x)
-    for part in (train, val):
-        assert torch.equal(part.y, raw.train.y[part.x[:, 0].long()])
-    quota = raw.train.y.bincount() * count / len(labels)
-    assert (val.y.bincount(minlength=len(quota)) - quota).abs().max() < 1
+CLASSES = {"balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "letters": 26, "mnist": 10}
 
 
-def test_validation_depends_on_its_seed_alone():
-    raw = raw_data([0, 1] * 50)
-    torch.manual_seed(1)
-    first = split_validation(raw, 0.2, seed=5)[1].x
-    torch.manual_seed(2)
-    assert torch.equal(first, split_validation(raw, 0.2, seed=5)[1].x)
-    assert not torch.equal(first, split_validation(raw, 0.2, seed=6)[1].x)
+@pytest.mark.parametrize("split", CLASSES)
+def test_emnist(tmp_path, split):
+    first = 1 if split == "letters" else 0
+    write_emnist(tmp_path, split, first, first + CLASSES[split] - 1)
+    raw = EMNIST(root=str(tmp_path), split=split).load()
+    assert raw.num_classes == CLASSES[split]
+    assert raw.train.x.shape == (TRAIN, 1, 28, 28)
+    assert raw.test.x.shape == (TEST, 1, 28, 28)
+    for part in (raw.train, raw.test):
+        assert (int(part.y.min()), int(part.y.max())) == (0, CLASSES[split] - 1)
+    stored = fake_arrays("test", TEST)["test-images-idx3-ubyte"]
+    expected = (stored.transpose(1, 2) / 255 - 0.1736) / 0.3317
+    torch.testing.assert_close(raw.test.x[:, 0], expected)
 
 
-def test_validation_of_a_regression():
-    x = torch.arange(10.0)[:, None]
-    raw = RawData(Split(x, x * 2), Split(x, x), num_classes=None)
-    train, val = split_validation(raw, 0.3, 0)
-    assert (len(train), len(val)) == (7, 3)
-    assert torch.equal(val.y, val.x * 2)
+def test_emnist_classes_are_those_of_torchvision():
+    from torchvision import datasets
+
+    theirs = {k: len(v) for k, v in datasets.EMNIST.classes_split_dict.items()}
+    theirs["letters"] -= 1  # theirs has a class that never occurs, for the label 0
+    assert theirs == CLASSES == EMNIST.CLASSES
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
-def test_validation_fraction_out_of_range(fraction):
-    with pytest.raises(DataError, match=r"must be in \(0, 1\)"):
-        split_validation(raw_data([0, 1]), fraction, 0)
+def test_emnist_letters_count_from_one_in_the_files(tmp_path):
+    write_emnist(tmp_path, "letters", 0, 25)
+    with pytest.raises(DataError, match=r"labels from -1 to 24; must be .* in 0\.\.25"):
+        EMNIST(root=str(tmp_path), split="letters").load()
 
 
-def test_federate(digits):
-    data = federate(Digits(), DirichletClass(0.1), 50, val_fraction=0.1, seed=0)
-    assert data.num_clients == 50
-    assert (len(data.train), len(data.val), len(data.test)) == (1293, 144, 360)
-    assert len(data.order) == 1293
-    assert torch.equal(data.test.x, digits.test.x)
-    other = federate(Digits(), DirichletClass(0.1), 50, val_fraction=0.1, seed=1)
-    assert not torch.equal(other.order, data.order)
-    assert torch.equal(other.val.x, data.val.x)  # another partition, the same validation samples
-    resplit = federate(Digits(), Iid(), 50, val_fraction=0.1, seed=0, split_seed=1)
-    assert not torch.equal(resplit.val.x, data.val.x)
-
-
-def test_federate_more_clients_than_samples_is_an_error():
-    with pytest.raises(DataError, match="2000 clients cannot share 1293 samples"):
-        federate(Digits(), Iid(), 2000, val_fraction=0.1, seed=0)
-
-
-def test_registered_names():
-    loaded = {name: DATASETS.load(name) for name in DATASETS}
-    assert loaded == {"digits": Digits, "mnist": MNIST, "fashion_mnist": FashionMNIST}
-
-
-def test_listing_names_imports_nothing_and_loading_only_what_rounds_may_have():
-    program = (
-        "import sys; from fltune.data import DATASETS, PARTITIONS; list(DATASETS)\n"
-        "assert 'torch' not in sys.modules\n"
-        "DATASETS.load('digits'); PARTITIONS.load('iid')\n"
-        "heavy = {'ray', 'optuna', 'mlflow', 'pydantic', 'sklearn', 'torchvision'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
+def test_emnist_says_how_to_fetch_a_selection(tmp_path):
+    folder = write_emnist(tmp_path, "digits", 0, 9)
+    with pytest.raises(DataError) as caught:
+        EMNIST(root=str(tmp_path), split="mnist").load()
+    message = str(caught.value)
+    assert f"emnist-mnist-test-labels-idx1-ubyte not found in {folder}" in message
+    command = next(line for line in message.splitlines() if line.startswith("    python"))
+    assert shlex.split(command)[2].endswith(
+        f"EMNIST({str(tmp_path)!r}, split='mnist', download=True)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+    with pytest.raises(ValueError, match="split = 'all' is not allowed; must be one of balanced"):
+        EMNIST(split="all")
+
+
+def test_augmented_only_where_asked_for(tmp_path):
+    write(tmp_path)
+    assert MNIST(root=str(tmp_path)).load().train.augmentation is None
+    raw = MNIST(root=str(tmp_path), crop_padding=2).load()
+    assert raw.train.augmentation.crop_padding == 2
+    assert raw.train.augmentation.fill == pytest.approx((-0.1307 / 0.3081,))
+    assert raw.test.augmentation is None
+    with pytest.raises(ValueError, match="crop_padding = -1 is not allowed; must be >= 0"):
+        MNIST(crop_padding=-1)

@@ -1,0 +1,67 @@
+"""Sampling with replacement, rounds independent (FedCDR, appendix D)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fltune.parameters import parameter
+from fltune.participation.base import Participation
+
+SUM_TOLERANCE = 1e-3
+"""How far the sum of probabilities may be from 1: shares written with a few digits are accepted."""
+
+
+@dataclass(eq=False)
+class WithReplacement(Participation):
+    """Independent draws with replacement; the cohort is the set of drawn ids, or has their counts.
+
+    Client k is in a cohort with probability 1 - (1 - p_k)^(gamma N), so that cohorts have at most
+    ``per_round`` clients. With ``multiplicity`` a client that was drawn m times still works and
+    sends once, and its aggregation weight is m times as large: with p_k = n_k / n and uniform
+    weighting that is an unbiased estimate of the mean over all samples. Only the weights p_i of a
+    method change. What it accumulates per client without them (MIFA, the FedSUM family, SCAFFOLD's
+    c, FedAU's omega) counts a client once; FedGATE's corrections then no longer sum to zero.
+
+    Raises:
+        ValueError: probabilities that are not one per client, or do not sum to 1.
+    """
+
+    per_round: int = parameter(10, "draws per round", symbol="gamma N", ge=1)
+    probabilities: list[float] | None = parameter(
+        None, "of each client in one draw; null: 1/N", symbol="p_k", ge=0, le=1
+    )
+    multiplicity: bool = parameter(
+        False, "whether a client drawn m times has m times the aggregation weight"
+    )
+
+    def check(self, num_clients: int) -> None:
+        """Refuse a list that is no distribution over the population."""
+        if self.probabilities is None:
+            return
+        if len(self.probabilities) != num_clients:
+            raise ValueError(
+                f"probabilities has {len(self.probabilities)} entries for {num_clients} clients"
+            )
+        total = math.fsum(self.probabilities)
+        if abs(total - 1.0) > SUM_TOLERANCE:
+            raise ValueError(f"probabilities sum to {total:g}; must be 1")
+
+    @property
+    def merges_repeats(self) -> bool:
+        """Whether repeated ids are weights; without ``multiplicity`` there are none."""
+        return self.multiplicity
+
+    def draw(self, round: int, random: torch.Generator) -> Tensor:
+        """Return the drawn ids, each once unless ``multiplicity``."""
+        if self.probabilities is None:
+            drawn = torch.randint(self.num_clients, (self.per_round,), generator=random)
+        else:
+            below = torch.tensor(self.probabilities, dtype=torch.float64).cumsum(0)
+            coins = torch.rand(self.per_round, generator=random, dtype=torch.float64)
+            # right: the first client whose sum exceeds the coin, never one of probability 0
+            drawn = torch.searchsorted(below / below[-1], coins, right=True)
+        return drawn if self.multiplicity else drawn.unique()

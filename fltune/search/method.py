@@ -1,0 +1,177 @@
+"""One method of a comparison: its experiment without the searched values, and its space."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fltune import dotted
+from fltune.errors import ConfigError
+from fltune.experiment import DataSection, Experiment
+from fltune.search.settings import SearchSettings
+from fltune.search.space import Space
+from fltune.search.space_check import space_problems
+from fltune.search.space_parser import Surroundings, parse_space
+from fltune.search.warm_points import parse_points
+
+OWN_KEYS = ("space", "points")
+"""What a method's section holds besides its experiment."""
+
+
+class Method:
+    """One method of a comparison.
+
+    Attributes:
+        name: as the file calls it.
+        raw: its whole experiment, nested, without the searched values.
+        space: what is searched.
+    """
+
+    def __init__(self, name: str, raw: Mapping[str, Any], space: Space) -> None:
+        self.name = name
+        self.raw = dict(raw)
+        self.space = space
+
+    def raw_with(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the nested config of a point of the space.
+
+        What a partial point leaves open keeps the method's own value; names that are not of the
+        space (``seed``) are set as they are.
+
+        Raises:
+            ValueError: a tied value cannot be computed at this point.
+        """
+        return self._assigned(self.space.resolve(point))
+
+    def _assigned(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        raw = dotted.merge(self.raw, {})
+        for key, value in values.items():
+            dotted.assign(raw, key, value)
+        return raw
+
+    def experiment(self, point: Mapping[str, Any]) -> Experiment:
+        """Return the validated config of one trial.
+
+        Raises:
+            ConfigError: all that is wrong with it.
+        """
+        try:
+            raw = self.raw_with(point)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return Experiment.parse(raw)
+
+    def problems(self, point: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with the config of one trial."""
+        try:
+            self.experiment(point)
+        except ConfigError as error:
+            return error.problems
+        return []
+
+    def first_values(self) -> dict[str, Any]:
+        """Return one point of the space: the first value of every dimension."""
+        return self.space.first()
+
+    def exact(self, settings: SearchSettings) -> bool:
+        """Whether every cell is run once, instead of drawing."""
+        cells = self.space.cells
+        return settings.sampler == "grid" or (cells is not None and cells <= settings.trials)
+
+    def trials(self, settings: SearchSettings) -> int:
+        """Return how many trials the method gets."""
+        return (self.space.cells or 1) if self.exact(settings) else settings.trials
+
+    def without_grid(self) -> list[str]:
+        """Return why the cells of the space cannot all be run; empty if they can."""
+        where = f"methods.{self.name}.space"
+        text = "a range; sampler grid needs grid or choice"
+        return [f"{where}.{name}: {text}" for name in self.space.open_ended[:1]]
+
+    def to_yaml(self) -> dict[str, Any]:
+        """Return what the method's section holds besides its experiment."""
+        points = [p.to_yaml() for p in self.space.points]
+        return {"space": self.space.to_yaml(), **({"points": points} if points else {})}
+
+    def extendable_edges(self, point: Mapping[str, Any]) -> dict[str, str]:
+        """Return the borders the winner sits on, beyond which there are allowed values."""
+        active = self.space.active(point)
+        return {
+            name: edge
+            for name, edge in self.space.edges(point).items()
+            if any(self._allows(point, name, outside) for outside in active[name].beyond(edge))
+        }
+
+    def _allows(self, point: Mapping[str, Any], name: str, outside: float) -> bool:
+        try:
+            values = self.space.resolve({**point, name: outside})
+        except ValueError:
+            # A value outside a paired list has no partner: the point's own partner stays. A draw
+            # that is not a parameter itself (a share of the rounds) has nothing outside.
+            if name not in self.space.entries:
+                return False
+            values = {**self.space.resolve(point), name: outside}
+        try:
+            Experiment.parse(self._assigned(values))
+        except ConfigError:
+            return False
+        return True
+
+
+def build_method(
+    name: str,
+    base: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    known: list[str],
+    found: list[str],
+) -> Method | None:
+    """Build one method and add what is wrong with it to ``found``.
+
+    Args:
+        name: as the file calls it.
+        base: the base experiment, nested.
+        entry: the method's section.
+        overrides: parameters set by hand, by dotted name.
+        known: what is wrong with the base already.
+        found: problems, a sentence each.
+    """
+    raw = dotted.merge(base, {k: v for k, v in entry.items() if k not in OWN_KEYS})
+    for key, value in overrides.items():
+        dotted.assign(raw, key, value)
+    where = f"methods.{name}"
+    written = entry.get("space", {})
+    if not isinstance(written, Mapping) or not written:
+        found.append(f"{where}.space: found {written!r}; name at least one parameter to tune")
+        return None
+    wrong: list[str] = []
+    own: Mapping[str, Any] | None = None
+    try:
+        own = Experiment.parse(raw).as_params()
+    except ConfigError as error:
+        wrong = [p for p in error.problems if p not in known]
+    before = len(found)
+    space = parse_space(
+        written, Surroundings(own, overrides, lambda s: _kept(raw, s)), f"{where}.space", found
+    )
+    sound = len(found) == before
+    found += [f"{where}.{p}" for p in wrong]
+    method = Method(name, raw, space)
+    if own is not None:
+        found += space_problems(space, method.problems, f"{where}.space")
+    if sound and "points" in entry:
+        points = parse_points(entry["points"], space, f"{where}.points", overrides, found)
+        method.space = dataclasses.replace(space, points=points)
+    return method
+
+
+def _kept(raw: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return what stays in a section when another component comes there.
+
+    As in :func:`fltune.dotted.merge`, the parameters of one component mean nothing to another. Only
+    the ``data`` section has keys that every component has: clients, partition, ...
+    """
+    here = raw.get("data") if section == "data" else None
+    common = here if isinstance(here, Mapping) else {}
+    return {key: value for key, value in common.items() if key in DataSection.model_fields}
