@@ -1,4 +1,4 @@
-"""The command line: search, run, plan, list, ui. No logic of its own.
+"""The command line: search and what goes on with it, run, plan, list, ui. No logic of its own.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 interrupted.
 """
@@ -27,11 +27,15 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(help="a search file (YAML)", show_default=False)]
+Name = Annotated[str, typer.Argument(help="name of a search", show_default=False)]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="override a value, by its dotted name"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="end with one JSON object on the last line")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="print the final table only; with --json, the object only")
+]
 
 
 @app.command(epilog="python -m fltune search search_spaces/digits_fedgm.yaml --trials 30")
@@ -43,19 +47,107 @@ def search(
     settings: Sets = None,
     trials: Annotated[int | None, typer.Option(help="trials per method")] = None,
     name: Annotated[str | None, typer.Option(help="name of the search")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="the same search with any number of workers")
+    ] = False,
+    extend_edges: Annotated[
+        int | None, typer.Option(help="times a space is widened where its winner is on an edge")
+    ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Tune the methods of a file, confirm the winners on fresh seeds, keep all of it in MLflow."""
     chosen = list(settings or [])
     if trials is not None:
         chosen.append(f"search.trials={trials}")
+    if deterministic:
+        chosen.append("search.deterministic=true")
+    if extend_edges is not None:
+        chosen.append(f"search.extend_edges={extend_edges}")
     from fltune.search.config import SearchConfig
 
     config = SearchConfig.read(file, chosen, method or [])
     from fltune.search.search import search as run_search
 
-    summary = run_search(config, name=name, console=_console())
+    summary = run_search(config, name=name, console=_console(quiet and as_json), quiet=quiet)
     _finish(summary.as_json(), as_json)
+
+
+@app.command(epilog="python -m fltune resume digits_fedgm-20261127-101500")
+def resume(name: Name, settings: Sets = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Go on with a search after Ctrl-C, a kill or a reboot; nothing that had ended runs again."""
+    from fltune.search.search import resume as go_on
+
+    console = _console(quiet and as_json)
+    _finish(go_on(name, settings or [], console=console, quiet=quiet).as_json(), as_json)
+
+
+@app.command(epilog="python -m fltune extend digits_fedgm-20261127-101500 --trials 20")
+def extend(
+    name: Name,
+    trials: Annotated[int, typer.Option(help="so many more trials per method", min=0)] = 0,
+    settings: Sets = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Add trials, seeds or a wider space to a search; only what is new runs.
+
+    Widen a range with --set 'methods.FedGM.space.server.lr={loguniform: [0.1, 20]}'.
+    """
+    from fltune.search.search import extend as add
+
+    console = _console(quiet and as_json)
+    summary = add(name, trials, settings or [], console=console, quiet=quiet)
+    _finish(summary.as_json(), as_json)
+
+
+@app.command(epilog="python -m fltune compare digits_fedgm-20261127-101500 --html compare.html")
+def compare(
+    name: Name,
+    target: Annotated[
+        float | None, typer.Option(help="count the rounds until the validation metric reaches it")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="write a page for a browser")] = None,
+    csv: Annotated[Path | None, typer.Option(help="write a row per method")] = None,
+    latex: Annotated[Path | None, typer.Option(help="write a booktabs table")] = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Put the tuned methods of a search side by side, finished or not: table, page, CSV, LaTeX."""
+    from fltune.report.compare import print_report
+    from fltune.search.search import compare as put_together
+
+    report, console = put_together(name, settings or [], target), _console()
+    print_report(report, console)
+    from fltune.report.export import write_files
+
+    for path in write_files(report, html, csv, latex):
+        console.print(f"written to {path}", highlight=False, markup=False)
+    _finish(report.as_json(), as_json)
+
+
+@app.command(epilog="python -m fltune explain digits_fedgm-20261127-101500/FedGM#3")
+def explain(
+    trial: Annotated[
+        str, typer.Argument(help="SEARCH/METHOD#NUMBER", metavar="TRIAL", show_default=False)
+    ],
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a trial was, how it stood, why it ended, and the command that runs it alone."""
+    from fltune.search.search import explain as tell
+
+    _finish(tell(trial, settings or [], _console()), as_json)
+
+
+@app.command(epilog="python -m fltune sync digits_fedgm-20261127-101500")
+def sync(name: Name, settings: Sets = None) -> None:
+    """Send to the tracking store what it lacks of a search."""
+    from fltune.search.search import sync as send
+
+    console = _console()
+    sent = send(name, settings or [], console=console)
+    console.print(f"sent {sent} runs of {name}", highlight=False, markup=False)
 
 
 @app.command(
@@ -112,6 +204,9 @@ def run(
         f"{down:.1f} MiB down, {result.seconds:.1f} s ({result.strategy})",
         highlight=False,
     )
+    if result.timings:
+        timed = ", ".join(f"{name} {value:.4f} s" for name, value in result.timings.items())
+        console.print(f"  a round's local work: {timed}", highlight=False)
     seen = result.participation
     console.print(
         f"  {seen['coverage']:.0%} of the clients seen, away for up to {seen['tau_max']} rounds "
@@ -121,7 +216,7 @@ def run(
     )
     plain = asdict(result)
     kept = ["rounds", "metrics", "comm", "participation", "client_samples", "seconds"]
-    kept += ["strategy", "data"]
+    kept += ["strategy", "timings", "data"]
     reason = {"stop_reason": result.stop_reason.value, "message": result.message}
     _finish({"method": method, **reason, **{k: plain[k] for k in kept}}, as_json)
 
@@ -224,10 +319,10 @@ def partition(
     _console().print(f"drawn to {out}", highlight=False, markup=False)
 
 
-def _console() -> Console:
+def _console(silent: bool = False) -> Console:
     """Return the console; output that goes to a file or a pipe is not cut to 80 columns."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+    console = Console(quiet=silent)
+    return console if console.is_terminal else Console(width=120, quiet=silent)
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:

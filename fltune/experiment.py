@@ -186,8 +186,10 @@ class Experiment(Section):
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="of model and samples")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there is one")
-    strategy: Literal["auto", "loop", "stacked"] = Field(
-        "auto", description="how the local solver works through a cohort"
+    strategy: Literal["auto", "fastest", "loop", "stacked", "dense"] = Field(
+        "auto",
+        description="how the local solver works through a cohort; auto: by the model; fastest: by "
+        "the clock, so that the last digits may differ from machine to machine",
     )
 
     batch_norm: Literal["refuse", "batch_statistics", "average"] = Field(

@@ -61,6 +61,7 @@ class RunResult:
         client_samples: samples processed by clients.
         seconds: wall-clock time of training and evaluation, building apart.
         strategy: how the local solver worked.
+        timings: seconds of one cohort's local work by strategy, where ``fastest`` measured them.
         data: client sizes and heterogeneity (see :meth:`FederatedData.report`).
     """
 
@@ -75,6 +76,7 @@ class RunResult:
     seconds: float
     strategy: str
     data: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -305,6 +307,7 @@ def run(
         seconds=seconds,
         strategy=module.solver.strategy,
         data=built.datamodule.data.report(),
+        timings=dict(module.solver.timings),
     )
 
 

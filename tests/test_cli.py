@@ -27,7 +27,10 @@ TINY = {
     },
     "search": {"trials": 3, "confirm_seeds": 1},
 }
-COMMANDS = ("search", "run", "plan", "list", "ui", "plot")
+COMMANDS = (
+    *("search", "resume", "extend", "compare", "explain", "sync"),
+    *("run", "plan", "list", "ui", "plot"),
+)
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def test_an_unknown_command_is_refused_with_the_nearest(call):
     assert (code, out) == (2, "")
     assert err == (
         "fltune: unknown command 'serach'; did you mean 'search'?; "
-        "there are: search, run, plan, list, ui, plot\n"
+        "there are: search, resume, extend, compare, explain, sync, run, plan, list, ui, plot\n"
     )
 
 
@@ -141,7 +144,7 @@ def test_run_ends_with_one_json_object(call, file):
     }
     assert "100% of the clients seen, away for up to 0 rounds (mean 0.0)" in out
     assert result["seconds"] > 0
-    assert result["strategy"] in ("loop", "stacked")
+    assert result["strategy"] in ("loop", "stacked", "dense")
     assert "test/accuracy" in out
 
 
@@ -191,7 +194,7 @@ def test_without_json_there_is_none(call, file):
 def test_plan_prints_the_bill_and_its_json(call, file):
     code, out, _ = call("plan", file, "--json", "--set", "search.trials=5", "--method", "FedGM")
     assert code == 0
-    assert "core minutes" in out
+    assert "client" in out
     bill = json.loads(out.splitlines()[-1])
     assert list(bill["methods"]) == ["FedGM"]
     assert bill["methods"]["FedGM"]["trials"] == 5
@@ -256,7 +259,7 @@ def test_an_interrupt_is_exit_code_130(call, file, monkeypatch):
 def test_as_a_module_it_is_the_same_program(tmp_path):
     done = python("-m", "fltune", "nonsense", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fltune: unknown command 'nonsense'; there are: search, run")
+    assert done.stderr.startswith("fltune: unknown command 'nonsense'; there are: search, resume")
 
 
 def test_importing_fltune_is_light():
@@ -326,3 +329,64 @@ def test_plot_refuses(call, file, argv, message):
     code, _, err = call("plot", "partition", file, *argv)
     assert code == 2
     assert message in err
+
+
+@pytest.fixture
+def known(tmp_path):
+    """A folder with a search that has begun, and the option that names it."""
+    from fltune.search.config import SearchConfig
+    from fltune.search.state import SearchState
+
+    root = tmp_path / "mlruns"
+    state = SearchState(root / "searches" / "digits-1")
+    state.lock()
+    state.freeze(SearchConfig.parse(TINY).as_yaml())
+    state.release()
+    return ["--set", f"tracking.root={root}"]
+
+
+@pytest.mark.parametrize("command", ["resume", "extend", "explain", "sync"])
+def test_a_search_that_there_is_not_is_exit_code_2_with_the_nearest(call, known, command):
+    name = "digits-2/FedGM#0" if command == "explain" else "digits-2"
+    code, out, err = call(command, name, *known)
+    assert (code, out) == (2, "")
+    assert "no search named 'digits-2'; did you mean 'digits-1'?" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["explain", "digits-1"], "write SEARCH/METHOD#NUMBER"),
+        (["explain", "digits-1/FedGN#0"], "no method 'FedGN'; did you mean 'FedGM'?"),
+        (["explain", "digits-1/FedGM#7"], "FedGM has no trial 7; there are none so far"),
+        (["resume", "digits-1", "--set", "search.trials=9"], "search.trials: cannot change now"),
+        (["extend", "digits-1", "--set", "client.lr=1"], "an extension cannot change what a trial"),
+        (
+            ["extend", "digits-1", "--set", "methods.FedGN.space.server.lr={grid: [1, 2]}"],
+            "names no method; known: FedAvg, FedGM",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_of_a_search_is_exit_code_2(call, known, argv, message):
+    code, out, err = call(*argv, *known)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"], ["--quiet", "--json"]])
+def test_quiet_leaves_the_table_and_with_json_the_object_only(call, file, monkeypatch, options):
+    from fltune.report.summary import Summary
+
+    given = {}
+
+    def search(config, name, console, quiet):
+        given.update(quiet=quiet)
+        console.print("the table")
+        return Summary("n", "u", "e", "val/accuracy", True)
+
+    monkeypatch.setattr("fltune.search.search.search", search)
+    code, out, _ = call("search", file, *options)
+    assert (code, given["quiet"]) == (0, "--quiet" in options)
+    lines = out.splitlines()
+    assert len(lines) == 1
+    assert (json.loads(lines[0])["name"] == "n") if "--json" in options else lines == ["the table"]

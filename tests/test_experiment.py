@@ -126,7 +126,10 @@ def test_short_names_stand_for_sections():
         ({"rounds": 2.5}, "rounds: found 2.5; should be a valid integer"),
         ({"seed": -1}, "seed: found -1; should be greater than or equal to 0"),
         ({"dtype": "float16"}, "dtype: found 'float16'; should be 'float32' or 'float64'"),
-        ({"strategy": "stack"}, "strategy: found 'stack'; should be 'auto', 'loop' or 'stacked'"),
+        (
+            {"strategy": "stack"},
+            "strategy: found 'stack'; should be 'auto', 'fastest', 'loop', 'stacked' or 'dense'",
+        ),
     ],
     ids=lambda v: json.dumps(v) if isinstance(v, dict) else None,
 )

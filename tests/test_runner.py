@@ -67,7 +67,7 @@ def test_result():
     assert 1 <= seen["tau_avg"] <= seen["tau_max"] <= 4
     assert 4 / 12 < seen["coverage"] <= 1
     assert 0 < seen["count_cv"] < seen["fairness"] <= 2  # 16 visits of 12 clients, 4 at most each
-    assert result.strategy == "stacked"
+    assert result.strategy == "dense"
     assert result.seconds > 0
 
 

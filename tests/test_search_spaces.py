@@ -8,7 +8,7 @@ import fltune
 from fltune.algorithms import ALGORITHMS
 from fltune.search.config import SearchConfig
 
-FILES = sorted((Path(__file__).parents[1] / "search_spaces").rglob("*.yaml"))
+FILES = sorted((Path(__file__).parents[1] / "search_spaces").glob("*.yaml"))
 CONFIGS = {path.stem: SearchConfig.read(path) for path in FILES}
 CASES = [(stem, name) for stem, config in CONFIGS.items() for name in config.methods]
 

@@ -53,6 +53,8 @@ class Holdings:
 
 def take(values: Tensor, index: Tensor) -> Tensor:
     """Return ``values[index]``; index_select is two to three times as quick as indexing."""
+    if index.dim() == 1:
+        return values.index_select(0, index)
     return values.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 

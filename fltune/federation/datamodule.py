@@ -12,18 +12,16 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fltune.data.federated import FederatedData, Split
 from fltune.federation.batches import BatchPlan, Holdings, batches_per_pass, plan_batches
+from fltune.federation.chunks import Chunks, samples_at_once
 from fltune.federation.delays import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
 from fltune.participation.base import Arrivals, Participation
 from fltune.randomness import client_keys, derive_seed, visit_keys
-
-EVALUATION_CHUNK = 4096
-"""Samples evaluated at once: bounds the memory of activations, never the number of batches."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +113,18 @@ class FederatedDataModule(L.LightningDataModule):
 
     def val_dataloader(self) -> Chunks:
         """Return the validation samples in chunks."""
-        return Chunks(self.data.val)
+        return self._chunks(self.data.val)
 
     def test_dataloader(self) -> Chunks:
         """Return the test samples in chunks."""
-        return Chunks(self.data.test)
+        return self._chunks(self.data.test)
+
+    def _chunks(self, split: Split) -> Chunks:
+        if self.trainer is None:
+            return Chunks(split)
+        network = self.trainer.lightning_module.network
+        assert isinstance(network, nn.Module)
+        return Chunks(split, samples_at_once(network, split))
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
@@ -216,18 +221,3 @@ class RoundLoader:
         round = participation.round
         for ids in participation:
             yield self.source.cohort(round, ids, participation.arrivals)
-
-
-class Chunks:
-    """A split in evaluation batches; views of it, nothing is copied."""
-
-    def __init__(self, split: Split) -> None:
-        self.parts = list(
-            zip(split.x.split(EVALUATION_CHUNK), split.y.split(EVALUATION_CHUNK), strict=True)
-        )
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter(self.parts)

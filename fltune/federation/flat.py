@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fltune.federation.chain import Layer, read_chain
 from fltune.models.batch_norm import apply_policy, reset_counters, with_statistics
 from fltune.models.dropout import KeyedDropout, key_dropout
 
@@ -53,6 +55,11 @@ class FlatNetwork:
         """The network's own parameters, in the order of x."""
         by_name = dict(self.network.named_parameters())
         return [by_name[name] for name in self.names]
+
+    @cached_property
+    def chain(self) -> list[Layer] | None:
+        """Its layers, where it is a chain of dense ones (:mod:`fltune.federation.chain`)."""
+        return read_chain(self.network)
 
     def read(self) -> Tensor:
         """Return a copy of the parameters as x [d]."""

@@ -7,8 +7,9 @@ A local step of client i is
 
 An algorithm states the :class:`LocalProblem` of a cohort; :class:`LocalSolver` solves all clients
 together and owns all speed. How it does so is a strategy: ``loop`` (one client after another, the
-readable reference) or ``stacked`` (all clients as one batched computation). They give the same
-numbers; only the order of floating-point sums differs.
+readable reference), ``stacked`` (all clients as one batched computation) or ``dense`` (the same,
+written by hand for chains of dense layers). They give the same numbers; only the order of
+floating-point sums differs.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.schedules import Schedule
-from fltune.models.batch_norm import sees_batches
 from fltune.parameters import Checked, parameter
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -156,13 +156,22 @@ class Steps:
     @classmethod
     def of(cls, problem: LocalProblem, sgd: LocalSGD, lr: float, clients: Any) -> Steps:
         """The rule for some clients of a problem (an index, a slice or an index tensor)."""
+        free = not isinstance(problem.mu, Tensor) and problem.mu == 0
         return cls(
             sgd=sgd,
             lr=lr * rows(problem.lr_scale, clients),
             correction=rows(problem.correction, clients),
             mu=rows(problem.mu, clients),
-            anchor=rows(problem.anchor, clients),
+            anchor=None if free else rows(problem.anchor, clients),
         )
+
+    def drift(self, w: Tensor) -> Tensor | None:
+        """What is added to the plain gradient at w; None for nothing."""
+        drift = self.correction
+        if self.anchor is not None:
+            pull = self.mu * (w - self.anchor)
+            drift = pull if drift is None else drift + pull
+        return drift
 
     def plain(self, gradient: Tensor, w: Tensor) -> Tensor:
         """The gradient of f_i with weight decay."""
@@ -188,43 +197,6 @@ Strategy = Callable[
     [FlatNetwork, Losses, Split, LocalProblem, BatchPlan, LocalSGD, float, Tensor], LocalResult
 ]
 
-DENSE_LAYERS = (nn.Linear, nn.Flatten, nn.Identity, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU)
-
-
-def choose_strategy(network: nn.Module) -> str:
-    """Return the strategy for ``auto``: ``stacked`` for dense networks, ``loop`` for others.
-
-    Stacking clients turns many small matrix products into a batched one; for convolutions it
-    becomes a grouped convolution, which is slower than a loop on a CPU. The rule looks at the model
-    alone, never at a clock, so that the same seed gives the same numbers on every machine.
-    """
-    from fltune.models.dropout import KeyedDropout
-    from fltune.models.linear import Linear
-
-    known = (*DENSE_LAYERS, nn.Dropout, KeyedDropout, Linear)
-    leaves = [m for m in network.modules() if not any(True for _ in m.children())]
-    return "stacked" if all(isinstance(m, known) for m in leaves) else "loop"
-
-
-def check_stackable(network: nn.Module) -> None:
-    """Refuse the strategy ``stacked`` where its numbers would not be those of the loop.
-
-    Raises:
-        ValueError: BatchNorm, or a network that says ``stackable = False``.
-    """
-    layer = sees_batches(network)
-    if layer is not None:
-        raise ValueError(
-            f"strategy = 'stacked' pads partial batches, and layer {layer} would count the "
-            "padding; use strategy auto or loop"
-        )
-    for module in network.modules():
-        if not getattr(module, "stackable", True):
-            raise ValueError(
-                f"strategy = 'stacked' is not for {type(module).__name__}, whose layers draw "
-                "random numbers of their own; use strategy auto or loop"
-            )
-
 
 class LocalSolver:
     """Solves the local problems of a cohort.
@@ -233,10 +205,12 @@ class LocalSolver:
         network: the model, as a function of a flat vector.
         losses: per-sample losses [B] of (output, target).
         sgd: the clients' optimizer.
-        strategy: ``"loop"``, ``"stacked"`` or ``"auto"``.
+        strategy: ``"loop"``, ``"stacked"``, ``"dense"``, ``"auto"`` or ``"fastest"``
+            (:mod:`fltune.federation.strategies`).
 
     Attributes:
-        strategy: the one in use, ``auto`` resolved.
+        strategy: the one in use, ``auto`` resolved; ``fastest`` until the first local work.
+        timings: seconds of each candidate for that work, where it was timed.
 
     Raises:
         ValueError: an unknown strategy, or one that the network does not allow.
@@ -245,16 +219,13 @@ class LocalSolver:
     def __init__(
         self, network: FlatNetwork, losses: Losses, sgd: LocalSGD, strategy: str = "auto"
     ) -> None:
-        from fltune.federation.loop import solve_loop
-        from fltune.federation.stacked import solve_stacked
+        from fltune.federation.strategies import FASTEST, check_strategy, choose_strategy
 
-        strategies: dict[str, Strategy] = {"loop": solve_loop, "stacked": solve_stacked}
-        self.strategy = choose_strategy(network.network) if strategy == "auto" else strategy
-        if self.strategy not in strategies:
-            raise ValueError(f"strategy = {strategy!r}; must be auto or one of {list(strategies)}")
-        if self.strategy == "stacked":
-            check_stackable(network.network)
-        self._solve = strategies[self.strategy]
+        auto = strategy == "auto"
+        self.strategy = choose_strategy(network.network, losses) if auto else strategy
+        if strategy != FASTEST:
+            check_strategy(self.strategy, network.network, losses)
+        self.timings: dict[str, float] = {}
         self.network = network
         self.losses = losses
         self.sgd = sgd
@@ -300,13 +271,17 @@ class LocalSolver:
     def _steps(
         self, problem: LocalProblem, data: Split, plan: BatchPlan, lr: float, keys: Tensor
     ) -> LocalResult:
+        from fltune.federation.strategies import FASTEST, STRATEGIES, time_strategies
+
+        work = (self.network, self.losses, data, problem, plan, self.sgd, lr, keys)
         training = self.network.network.training
         self.network.network.train()
         try:
             device = problem.start.device
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                return self._solve(
-                    self.network, self.losses, data, problem, plan, self.sgd, lr, keys
-                )
+                if self.strategy == FASTEST:
+                    self.timings = time_strategies(self.network, self.losses, plan, work=work)
+                    self.strategy = min(self.timings, key=self.timings.__getitem__)
+                return STRATEGIES[self.strategy](*work)
         finally:
             self.network.network.train(training)

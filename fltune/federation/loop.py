@@ -11,6 +11,7 @@ from torch import Tensor
 from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan, take, take_inputs
 from fltune.federation.flat import FlatNetwork
+from fltune.federation.layout import channels_last, prefers_channels_last
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.randomness import seed_global, step_keys
 
@@ -30,6 +31,7 @@ def solve_loop(
     steps = plan.steps.tolist()
     seeds = keys.tolist()
     step_key = step_keys(keys, torch.arange(len(plan.index), device=keys.device).unsqueeze(1))
+    images = prefers_channels_last(network.network, data.x)
     ends, sums, mean_losses, statistics = [], [], [], []
     for client, made in enumerate(steps):
         rule = Steps.of(problem, sgd, lr, client)
@@ -42,12 +44,13 @@ def solve_loop(
         seed_global(seeds[client], w.device)
         point = start if problem.frozen else w
         with network.at(point) as parameters:
+            batches, own_keys = plan.index[:, client].unbind(), step_key[:, client].unbind()
             for step in range(made):
-                batch = plan.index[step, client, : counts[step][client]]
-                key = step_key[step, client]
+                batch, key = batches[step][: counts[step][client]], own_keys[step]
                 network.set_key(key)
+                x = take_inputs(data, batch, key)
                 with torch.enable_grad():
-                    output = network.network(take_inputs(data, batch, key))
+                    output = network.network(channels_last(x) if images else x)
                     loss = losses(output, take(data.y, batch)).mean()
                     parts = torch.autograd.grad(loss, parameters)
                 plain = rule.plain(torch.cat([g.reshape(-1) for g in parts]), point)

@@ -22,7 +22,9 @@ from fltune.federation.clock import Clock, Visit
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.datamodule import Cohort, FederatedDataModule
 from fltune.federation.flat import FlatNetwork
+from fltune.federation.layout import channels_last, prefers_channels_last
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver, Losses
+from fltune.federation.strategies import FASTEST
 from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
 
@@ -41,7 +43,7 @@ class FederatedModule(L.LightningModule):
         num_clients: N.
         rounds: T, for schedules.
         num_classes: for accuracy; None where the task is no classification.
-        strategy: how the local solver works: ``auto``, ``loop`` or ``stacked``.
+        strategy: how the local solver works (:mod:`fltune.federation.strategies`).
         compressor: of what clients send; identity if left out.
         seed: root of the server's randomness.
         batch_norm: what becomes of running statistics: ``refuse``, ``batch_statistics`` or
@@ -101,6 +103,7 @@ class FederatedModule(L.LightningModule):
         self.seconds: float | None = 0.0 if self.clock.runs else None
         self.lost: dict[str, int] = {}
         self._restored: dict[str, Any] | None = None
+        self._channels_last: bool | None = None
 
     @property
     def x(self) -> Tensor:
@@ -305,13 +308,18 @@ class FederatedModule(L.LightningModule):
         self._evaluate("test", *batch)
 
     def _evaluate(self, split: str, x: Tensor, y: Tensor) -> None:
-        output = self.network(x)
+        output = self.network(channels_last(x) if self._images(x) else x)
         self.loss_meter(self.losses(output, y))
         meters: dict[str, Any] = {f"{split}/loss": self.loss_meter}
         if self.accuracy is not None:
             self.accuracy(output, y)
             meters[f"{split}/accuracy"] = self.accuracy
         self.log_dict(meters, on_step=False, on_epoch=True, batch_size=len(y))
+
+    def _images(self, x: Tensor) -> bool:
+        if self._channels_last is None:  # asked once: the answer is a forward of one sample
+            self._channels_last = prefers_channels_last(self.network, x)
+        return self._channels_last
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the algorithm's state: plain numbers and tensors, for a weights-only load."""
@@ -323,6 +331,8 @@ class FederatedModule(L.LightningModule):
             "client_samples": self.client_samples,
             "seconds": self.seconds,
             "lost": dict(self.lost),
+            "strategy": self.solver.strategy,
+            "timings": self.solver.timings,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -333,3 +343,6 @@ class FederatedModule(L.LightningModule):
         self.client_samples = self._restored["client_samples"]
         self.seconds = self._restored["seconds"]
         self.lost = dict(self._restored["lost"])
+        if self.solver.strategy == FASTEST:  # a second choice could be another one
+            self.solver.strategy = self._restored["strategy"]
+            self.solver.timings = dict(self._restored["timings"])

@@ -14,6 +14,7 @@ buffer. Who works when does not depend on the method: only what is discarded doe
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -93,28 +94,30 @@ class Asynchronous(Participation):
             )
         self._longest = oldest if self.max_delay is None else self.max_delay
 
-    def _start(self, version: int, busy: Tensor) -> None:
-        """Give a slot to an idle client; ``busy`` is bool [N], updated in place."""
+    def _start(self, version: int, busy: list[int]) -> None:
+        """Give a slot to an idle client; ``busy`` are the ids at work, ascending, updated here."""
         random = generator(self.seed, "asynchronous job", self._started)
-        idle = (~busy).nonzero().squeeze(1)
-        client = int(idle[torch.randint(len(idle), (), generator=random)])
+        rank = int(torch.randint(self.num_clients - len(busy), (), generator=random))
+        # busy[i] - i clients before busy[i] are idle: the search finds who is busy before the one
+        # of this rank, however many clients there are
+        before = bisect.bisect_right(range(len(busy)), rank, key=lambda i: busy[i] - i)
+        client = rank + before
         jitter = self.jitter_sigma * torch.randn((), generator=random, dtype=torch.float64)
         ends = self._now + self.seconds * self._slow[client] * float(jitter.exp())
         heapq.heappush(self._jobs, (ends, self._started, client, version))
         self._started += 1
-        busy[client] = True
+        busy.insert(before, client)
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Let time pass until Z updates are in; return their clients, ascending."""
-        busy = torch.zeros(self.num_clients, dtype=torch.bool)
-        busy[[client for _, _, client, _ in self._jobs]] = True
+        busy = sorted(client for _, _, client, _ in self._jobs)
         while len(self._jobs) < self.concurrency:  # at the very start
             self._start(round, busy)
         taken: list[tuple[int, int]] = []
         discarded = 0
         while len(taken) < self.buffer:
             self._now, _, client, version = heapq.heappop(self._jobs)
-            busy[client] = False
+            busy.remove(client)
             if self._longest is None or round - version <= self._longest:
                 taken.append((client, round - version))
             else:

@@ -55,13 +55,20 @@ class WithReplacement(Participation):
         """Whether repeated ids are weights; without ``multiplicity`` there are none."""
         return self.multiplicity
 
+    def bind(self, num_clients: int, seed: int, histograms: Tensor | None = None) -> Participation:
+        """Sum the probabilities up, once for all rounds."""
+        super().bind(num_clients, seed, histograms)
+        if self.probabilities is not None:
+            below = torch.tensor(self.probabilities, dtype=torch.float64).cumsum(0)
+            self._below = below / below[-1]
+        return self
+
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return the drawn ids, each once unless ``multiplicity``."""
         if self.probabilities is None:
             drawn = torch.randint(self.num_clients, (self.per_round,), generator=random)
         else:
-            below = torch.tensor(self.probabilities, dtype=torch.float64).cumsum(0)
             coins = torch.rand(self.per_round, generator=random, dtype=torch.float64)
             # right: the first client whose sum exceeds the coin, never one of probability 0
-            drawn = torch.searchsorted(below / below[-1], coins, right=True)
+            drawn = torch.searchsorted(self._below, coins, right=True)
         return drawn if self.multiplicity else drawn.unique()

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fltune import dotted
 from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.base import Algorithm
 from fltune.data import DATASETS, PARTITIONS
@@ -28,6 +27,7 @@ from fltune.models import MODELS
 from fltune.parameters import describe
 from fltune.participation import PARTICIPATION
 from fltune.registry import Registry
+from fltune.report.spaces import cost_line, space_entry, space_files
 from fltune.schema import declared
 from fltune.server import SERVERS
 
@@ -54,7 +54,7 @@ def listing(kind: str, spaces: Path = Path("search_spaces")) -> list[dict[str, A
         ConfigError: there is no such kind.
     """
     if kind == "spaces":
-        return [_space(path) for path in sorted(spaces.rglob("*.yaml"))]
+        return [space_entry(path) for path in space_files(spaces)]
     if kind not in REGISTRIES:
         raise ConfigError(f"unknown kind {kind!r}{nearest(kind, KINDS)}; known: {', '.join(KINDS)}")
     registry = REGISTRIES[kind]
@@ -110,16 +110,6 @@ def _costs(target: type[Algorithm]) -> dict[str, Any]:
     return {**entry, "communication": ", ".join(words), "memory": target.memory}
 
 
-def _space(path: Path) -> dict[str, Any]:
-    raw = dotted.read_yaml(path)
-    lines = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines()]
-    return {
-        "name": str(path),
-        "summary": next((text for text in lines[1:] if text.strip()), ""),
-        "methods": [str(method) for method in raw.get("methods") or {}],
-    }
-
-
 def print_listing(kind: str, entries: list[dict[str, Any]], console: Console) -> None:
     """Print a kind's components, a table row per parameter."""
     table = Table(title=kind, title_justify="left", show_lines=kind != "spaces")
@@ -127,8 +117,11 @@ def print_listing(kind: str, entries: list[dict[str, Any]], console: Console) ->
     table.add_column("what it is", overflow="fold")
     if kind == "spaces":
         table.add_column("methods", overflow="fold")
+        table.add_column("cost and data", overflow="fold")
         for entry in entries:
-            row = (entry["name"], entry["summary"], ", ".join(entry["methods"]))
+            whose = filter(None, (entry.get("paper"), entry.get("experiment")))
+            shown = "\n".join(filter(None, (", ".join(whose), entry["summary"])))
+            row = (entry["name"], shown, ", ".join(entry["methods"]), cost_line(entry))
             table.add_row(*map(escape, row))
     else:
         table.add_column("parameters (symbol, range) = default", overflow="fold")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 
@@ -13,46 +13,35 @@ from rich.markup import escape
 from rich.table import Table
 
 from fltune.report.table import values_text
+from fltune.search.candidate import Candidate
+from fltune.search.lane import Lane
 from fltune.search.record import CONFIRMATION, TrialRecord
 
 
-@dataclass
-class Progress:
-    """What is known of one method so far."""
-
-    total: int
-    done: int = 0
-    running: int = 0
-    diverged: int = 0
-    confirmed: int = 0
-    best: TrialRecord | None = None
-    seconds: list[float] = field(default_factory=list)
-
-
 class LiveDisplay:
-    """Follows the trials of a search; use it as a context manager and call it with each event.
+    """Follows the runs of a search; use it as a context manager and call it with each event.
 
     Args:
-        totals: trials planned, by method.
-        seeds: confirmation runs planned, per method.
-        maximize: whether a larger score is better.
-        concurrent: trials at once, for the estimate of the time left.
+        lanes: by method; what has ended is read from them.
+        concurrent: runs at once, for the estimate of the time left.
         console: where to print.
+        clock: seconds that pass; for the rate.
     """
 
     def __init__(
         self,
-        totals: Mapping[str, int],
-        seeds: int,
-        maximize: bool,
+        lanes: Mapping[str, Lane],
         concurrent: int,
         console: Console,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.methods = {name: Progress(total) for name, total in totals.items()}
-        self.seeds = seeds
-        self.maximize = maximize
+        self.lanes = lanes
         self.concurrent = concurrent
         self.console = console
+        self._running = dict.fromkeys(lanes, 0)
+        self._seconds: list[float] = []
+        self._clock = clock
+        self._started = clock()
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self.render)
 
     def __enter__(self) -> LiveDisplay:
@@ -69,40 +58,27 @@ class LiveDisplay:
         self._live.stop()
 
     def __call__(self, event: str, record: TrialRecord) -> None:
-        """Take an event: start, progress or end of a trial."""
-        progress = self.methods[record.method]
+        """Take an event: start, progress or end of a run."""
         if event == "start":
-            progress.running += 1
+            self._running[record.method] += 1
         if event != "end":
             return
-        progress.running -= 1
-        progress.seconds.append(record.seconds)
-        if record.kind == CONFIRMATION:
-            progress.confirmed += 1
-        else:
-            progress.done += 1
-            progress.diverged += record.status == "diverged"
-            if record.status == "complete" and self._better(record):
-                progress.best = record
+        self._running[record.method] -= 1
+        self._seconds.append(record.seconds)
         if not self.console.is_terminal:
-            line = self._line(record, progress)
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(self._line(record), highlight=False, markup=False, soft_wrap=True)
 
-    def _better(self, record: TrialRecord) -> bool:
-        best = self.methods[record.method].best
-        if best is None or best.score is None or record.score is None:
-            return record.score is not None
-        return record.score > best.score if self.maximize else record.score < best.score
-
-    def _line(self, record: TrialRecord, progress: Progress) -> str:
+    def _line(self, record: TrialRecord) -> str:
+        lane = self.lanes[record.method]
         score = "-" if record.score is None else f"{record.score:.4f}"
         if record.kind == CONFIRMATION:
-            which = f"confirmed {progress.confirmed}/{self.seeds} seed={record.seed}"
+            which = f"confirmed {len(lane.confirmed)}/{lane.planned_confirmations}"
         else:
-            which = f"{progress.done}/{progress.total}"
-        text = f"{record.method} {which} {record.status} {score}"
+            which = f"{lane.done}/{lane.planned}"
+        seed = f" seed={record.seed}" if len(lane.seeds) > 1 or record.kind == CONFIRMATION else ""
         reason = "" if record.status == "complete" else f"  ({record.message})"
-        return f"{text}  {values_text(record.values)}{reason}"
+        values = values_text(record.values)
+        return f"{record.method} {which}{seed} {record.status} {score}  {values}{reason}"
 
     def render(self) -> Table:
         """Return the table as it stands now."""
@@ -110,18 +86,41 @@ class LiveDisplay:
         for column in ("method", "trials", "running", "diverged", "confirmed", "best score"):
             table.add_column(column, justify="left" if column == "method" else "right")
         table.add_column("best values")
-        for name, p in self.methods.items():
-            score = "-" if p.best is None or p.best.score is None else f"{p.best.score:.4f}"
-            values = escape(values_text(p.best.values)) if p.best else ""
-            confirmed = f"{p.confirmed}/{self.seeds}"
-            counts = (f"{p.done}/{p.total}", str(p.running), str(p.diverged), confirmed)
-            table.add_row(escape(name), *counts, score, values)
+        for name, lane in self.lanes.items():
+            best = next(iter(lane.front), None)
+            diverged = sum(c.status == "diverged" for c in lane.candidates.values())
+            table.add_row(
+                escape(name),
+                f"{lane.done}/{lane.planned}",
+                str(self._running[name]),
+                str(diverged),
+                f"{len(lane.confirmed)}/{lane.planned_confirmations}",
+                *_best(best),
+            )
         return table
 
     def _left(self) -> str:
-        seconds = [s for p in self.methods.values() for s in p.seconds]
-        if not seconds:
-            return "no trial has ended yet"
-        waiting = sum(p.total - p.done + self.seeds - p.confirmed for p in self.methods.values())
-        left = waiting * sum(seconds) / len(seconds) / self.concurrent
-        return f"about {timedelta(seconds=round(left))} left"
+        """Say how fast it goes, from the runs of this process: an earlier one had other workers."""
+        if not self._seconds:
+            return "no run has ended yet"
+        ended = len(self._seconds)
+        waiting = sum(map(_waiting, self.lanes.values()))
+        at_once = max(1, min(self.concurrent, waiting))
+        left = waiting * sum(self._seconds) / ended / at_once
+        minutes = max(self._clock() - self._started, 1e-9) / 60
+        return f"about {timedelta(seconds=round(left))} left, {ended / minutes:.3g} runs a minute"
+
+
+def _waiting(lane: Lane) -> int:
+    """Return the runs that a method still needs, those that are out included."""
+    confirmations = max(0, lane.planned_confirmations - len(lane.confirmed))
+    if lane.settled or lane.closed:
+        return confirmations
+    begun = sum(len(c.missing) for c in lane.candidates.values() if c.status == "running")
+    return confirmations + begun + (lane.planned - len(lane.candidates)) * len(lane.seeds)
+
+
+def _best(best: Candidate | None) -> tuple[str, str]:
+    if best is None:
+        return "-", ""
+    return f"{best.scores[0]:.4f}", escape(values_text(best.values))

@@ -8,7 +8,6 @@ clients' sizes.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -20,6 +19,7 @@ from plotly.subplots import make_subplots
 from fltune.data.federated import FederatedData
 from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
+from fltune.extras import require
 from fltune.runner import load_data
 from fltune.schema import Component
 
@@ -49,11 +49,8 @@ def plot_partition(experiments: Sequence[Experiment], out: str | Path) -> None:
     if out.suffix not in (".html", *IMAGES):
         endings = ", ".join((".html", *IMAGES))
         raise ConfigError(f"--out: found {str(out)!r}; must end in {endings}")
-    if out.suffix in IMAGES and importlib.util.find_spec("kaleido") is None:
-        raise ConfigError(
-            f"--out: {out.suffix} needs kaleido: pip install 'fltune[images]'; or write .html, "
-            "which needs nothing"
-        )
+    if out.suffix in IMAGES:
+        require("kaleido", "images", f"--out: a picture as {out.suffix} (.html needs nothing)")
     section, seed = experiments[0].data, experiments[0].seed
     if any((e.data, e.seed) != (section, seed) for e in experiments):
         raise ConfigError("the methods have different data; say whose to draw with --method")

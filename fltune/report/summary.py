@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from fltune.search.config import Method
-from fltune.search.record import TrialRecord
-
-CONFIDENCE = 0.95
-
-
-@dataclass
-class Interval:
-    """A mean over seeds with its Student interval.
-
-    Attributes:
-        mean, std: over seeds; std with n - 1 in the denominator, 0 for one seed.
-        low, high: the 95% interval of the mean; NaN for one seed.
-        seeds: how many.
-    """
-
-    mean: float
-    std: float
-    low: float
-    high: float
-    seeds: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Interval | None:
-        """Summarise the finite values; None if there is none."""
-        finite = [v for v in values if math.isfinite(v)]
-        if not finite:
-            return None
-        mean = float(np.mean(finite))
-        if len(finite) == 1:
-            return cls(mean, 0.0, math.nan, math.nan, 1)
-        std = float(np.std(finite, ddof=1))
-        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(finite) - 1)) * std / len(finite) ** 0.5
-        return cls(mean, std, mean - half, mean + half, len(finite))
+from fltune.report.statistics import Comparison, Interval, compare_to, lucky
+from fltune.search.candidate import Candidate
+from fltune.search.edges import Edge, find_edges
+from fltune.search.lane import Lane
+from fltune.search.record import TRIAL, TrialRecord
 
 
 @dataclass
@@ -54,13 +25,23 @@ class MethodSummary:
         best: the winner's values, by dotted name; empty if no trial completed.
         val: the winner's score on validation data, from the search.
         metrics: by name, the interval over confirmation seeds (``test/accuracy`` ...).
-        trials, pruned, diverged, failed: counts.
+        trials, pruned, diverged, failed: counts of configs.
         seeds_diverged: confirmation runs that diverged; an accuracy counts as 0 there, a loss is
             left out.
         seeds_failed: confirmation runs that ended with an error; they count nowhere.
-        edges: parameters whose winning value lies on a border of its space that can be moved.
+        edges: parameters whose winning value lies on a border of its space that can be moved, and
+            which border: lowest or highest.
+        beyond: for each of these, how the score moves there and the setting that widens the space.
         client_samples: samples processed by clients in all trials, confirmation apart.
         bits_up, bits_down: communication of one confirmed run, mean over seeds.
+        optimism: how much better the winner's score was in the search than its mean on fresh
+            seeds, in the score's own unit: positive where the search was too optimistic, for a
+            metric that is minimised as well. None without fresh seeds.
+        too_optimistic: whether that is more than the spread over seeds explains, see
+            :func:`fltune.report.statistics.lucky`.
+        against_best: the paired comparison to the best method; None for the best itself.
+        scenario: the axes' labels, where the file has scenarios.
+        front: with several objectives, the configs that no other dominates: values and scores.
     """
 
     best: dict[str, Any]
@@ -76,6 +57,17 @@ class MethodSummary:
     bits_up: float = 0.0
     bits_down: float = 0.0
     seeds_failed: int = 0
+    optimism: float | None = None
+    against_best: Comparison | None = None
+    scenario: dict[str, str] = field(default_factory=dict)
+    front: list[dict[str, Any]] = field(default_factory=list)
+    beyond: list[Edge] = field(default_factory=list)
+    too_optimistic: bool = False
+
+    @property
+    def cell(self) -> str:
+        """The axes and labels of its scenario; empty where the file has none."""
+        return ", ".join(f"{k} {v}" for k, v in self.scenario.items() if k != "method")
 
     @property
     def test(self) -> Interval | None:
@@ -94,6 +86,9 @@ class Summary:
         metric: what winners were chosen by.
         maximize: whether larger is better.
         methods: by name, in the file's order.
+        objectives: all of them, where there are several; the first is the metric.
+        seeds: on so many the search ran each config.
+        extend: the command that adds to the search; empty where there is none to add to.
     """
 
     name: str
@@ -102,6 +97,9 @@ class Summary:
     metric: str
     maximize: bool
     methods: dict[str, MethodSummary] = field(default_factory=dict)
+    objectives: list[str] = field(default_factory=list)
+    seeds: int = 1
+    extend: str = ""
 
     def ranked(self) -> list[tuple[str, MethodSummary]]:
         """Return the methods, best first: by test mean, else by validation score."""
@@ -115,6 +113,15 @@ class Summary:
             return True, -score if self.maximize and math.isfinite(score) else score
 
         return sorted(self.methods.items(), key=key)
+
+    def by_cell(self) -> dict[str, list[tuple[str, MethodSummary]]]:
+        """Return the methods of each scenario, best first, under the labels of its axes."""
+        cells: dict[str, list[tuple[str, MethodSummary]]] = {}
+        for method in self.methods.values():
+            cells.setdefault(method.cell, [])
+        for name, method in self.ranked():
+            cells[method.cell].append((name, method))
+        return cells
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values; NaN (an interval of one seed) becomes null."""
@@ -142,31 +149,77 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def summarise(
-    method: Method,
-    trials: Sequence[TrialRecord],
-    best: TrialRecord | None,
-    confirmed: Sequence[TrialRecord],
-) -> MethodSummary:
+def summarise(lanes: Mapping[str, Lane], summary: Summary) -> Summary:
+    """Fill in the methods of a summary, and compare them within each scenario."""
+    for name, lane in lanes.items():
+        summary.methods[name] = summarise_method(lane)
+    for ranked in summary.by_cell().values():
+        _compare([name for name, _ in ranked], lanes, summary)
+    return summary
+
+
+def _compare(ranked: Sequence[str], lanes: Mapping[str, Lane], summary: Summary) -> None:
+    """Compare the methods of one scenario to its best, seed by seed, on the headline metric."""
+    best = ranked[0]
+    metric = "test/accuracy" if "test/accuracy" in summary.methods[best].metrics else "test/loss"
+    by_seed = {
+        name: {r.seed: v for r in lanes[name].reported if math.isfinite(v := _metric(r, metric))}
+        for name in ranked
+    }
+    for name, comparison in compare_to(best, by_seed).items():
+        summary.methods[name].against_best = comparison
+
+
+def summarise_method(lane: Lane) -> MethodSummary:
     """Reduce the records of one method."""
-    counts = {s: sum(r.status == s for r in trials) for s in ("pruned", "diverged", "failed")}
+    candidates = list(lane.candidates.values())
+    best, confirmed = lane.chosen, lane.reported
+    ends = Counter(c.status for c in candidates)
     names = {name for r in confirmed for name in r.metrics}
     if "val/accuracy" in names:  # a diverged run has no test metrics, and shall count as 0
         names.add("test/accuracy")
     intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in sorted(names)}
+    runs = [r for c in candidates for r in c.runs if r.kind == TRIAL]
+    edges = find_edges(lane.method, candidates, best, lane.search.maximize) if best else []
+    optimism = _optimism(best, confirmed, lane.search.maximize)
+    fresh = [r.score for r in confirmed if r.score is not None]
     return MethodSummary(
         best=dict(best.values) if best else {},
-        val=best.score if best else None,
+        val=best.scores[0] if best else None,
         metrics={n: i for n, i in intervals.items() if i is not None},
-        trials=len(trials),
+        trials=len(candidates),
         seeds_diverged=sum(r.status == "diverged" for r in confirmed),
         seeds_failed=sum(r.status == "failed" for r in confirmed),
-        edges=method.extendable_edges(best.values) if best else {},
-        client_samples=sum(r.client_samples for r in trials),
+        edges={edge.parameter: edge.side for edge in edges},
+        beyond=edges,
+        client_samples=sum(r.client_samples for r in runs),
         bits_up=_mean([r.comm.get("up_bits", 0.0) for r in confirmed]),
         bits_down=_mean([r.comm.get("down_bits", 0.0) for r in confirmed]),
-        **counts,
+        optimism=optimism,
+        too_optimistic=optimism is not None and lucky(optimism, lane.search.seeds, fresh),
+        scenario=dict(lane.method.scenario),
+        front=_front(lane),
+        pruned=ends["pruned"],
+        diverged=ends["diverged"],
+        failed=ends["failed"],
     )
+
+
+def _optimism(
+    best: Candidate | None, confirmed: Sequence[TrialRecord], maximize: bool
+) -> float | None:
+    """Return how much better the score was in the search than the config's mean on fresh seeds."""
+    fresh = [r.score for r in confirmed if r.score is not None]
+    if not (best and fresh):
+        return None
+    sign = 1.0 if maximize else -1.0
+    return sign * (best.scores[0] - _mean(fresh))
+
+
+def _front(lane: Lane) -> list[dict[str, Any]]:
+    if len(lane.judge.directions) == 1:
+        return []
+    return [{"values": c.values, "scores": list(c.scores)} for c in lane.front]
 
 
 def _metric(record: TrialRecord, name: str) -> float:

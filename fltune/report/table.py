@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fltune.report.summary import Interval, MethodSummary, Summary
+from fltune.report.statistics import Comparison, Interval
+from fltune.report.summary import MethodSummary, Summary
+from fltune.search.edges import Edge
 
 
 def short(value: Any) -> str:
@@ -35,15 +39,13 @@ def interval_text(interval: Interval | None) -> str:
 
 
 def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> None:
-    """Print the ranked methods, the warnings, and how to see more."""
+    """Print the ranked methods of each scenario, the warnings, and the hint how to see more."""
     named = next((m for m in summary.methods.values() if m.test is not None), None)
     headline = "test accuracy" if named and "test/accuracy" in named.metrics else "test loss"
     table = Table(
         title=escape(f"{summary.name}: tuned methods, best first"),
         title_justify="left",
-        caption=(
-            f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds. {_budget(summary)}"
-        ),
+        caption=f"{_reading(headline, summary, seeds)} {_budget(summary)}",
         caption_justify="left",
     )
     table.add_column("method", style="bold", overflow="fold", max_width=console.width // 6)
@@ -54,15 +56,68 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         "trials\n(diverged)",
     ):
         table.add_column(column, justify="right", no_wrap=True)
-    for name, m in summary.ranked():
-        best = "\n".join(values_text({k: v}) for k, v in m.best.items()) or "no trial completed"
-        row = (name, best, _score(m), interval_text(m.test), _trials(m))
-        table.add_row(*map(escape, row))
+    for cell, methods in summary.by_cell().items():
+        table.add_section()
+        if cell:
+            table.add_row("", f"[bold]{escape(cell)}[/bold]")
+        for name, m in methods:
+            best = "\n".join(values_text({k: v}) for k, v in m.best.items()) or "no trial completed"
+            row = (own_name(name, m), best, _score(m), _tested(m), _trials(m))
+            table.add_row(*map(escape, row))
     console.print(table)
+    if summary.objectives:
+        _print_fronts(summary, console)
     for warning in warnings_of(summary):
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
-    where = escape(f"experiment {summary.experiment!r}: {hint}")
-    console.print(f"Every trial is in MLflow, {where}", soft_wrap=True)
+        console.print(
+            f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True
+        )
+    if hint:
+        where = escape(f"experiment {summary.experiment!r}: {hint}")
+        console.print(f"Every trial is in MLflow, {where}", soft_wrap=True)
+
+
+def own_name(name: str, method: MethodSummary) -> str:
+    """Return what a method is called within its scenario."""
+    return method.scenario.get("method", name)
+
+
+def comparison_text(comparison: Comparison | None) -> str:
+    """Show the mean paired difference to the best method, and how likely chance makes it."""
+    if comparison is None:
+        return ""
+    difference = f"{comparison.difference.mean:+.4f}"
+    if math.isnan(comparison.p):
+        return difference
+    return f"{difference} ({'p < 0.001' if comparison.p < 1e-3 else f'p {comparison.p:.3f}'})"
+
+
+def _tested(m: MethodSummary) -> str:
+    return "\n".join(filter(None, [interval_text(m.test), comparison_text(m.against_best)]))
+
+
+def _reading(headline: str, summary: Summary, seeds: int) -> str:
+    """Say what the numbers of the table are."""
+    text = f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds"
+    if any(m.against_best is not None for m in summary.methods.values()):
+        text += "; below it the difference to the best, seed by seed (paired t-test, Holm)"
+    each = f" Each config was run on {summary.seeds} seeds in the search." * (summary.seeds > 1)
+    return f"{text}.{each}"
+
+
+def _print_fronts(summary: Summary, console: Console) -> None:
+    """Print what no other config beats in all objectives at once."""
+    table = Table(title="Pareto front of each method, on validation data", title_justify="left")
+    table.add_column("method", style="bold", overflow="fold", max_width=console.width // 4)
+    for label in summary.objectives:
+        table.add_column(label.replace("/", "/\n"), justify="right", no_wrap=True)
+    table.add_column("values", overflow="fold")
+    for name, m in summary.methods.items():
+        table.add_section()
+        for i, point in enumerate(m.front):
+            scores = [short(score) for score in point["scores"]]
+            row = ["" if i else name, *scores, values_text(point["values"])]
+            table.add_row(*map(escape, row))
+    console.print(table)
 
 
 def _budget(summary: Summary) -> str:
@@ -98,10 +153,13 @@ def warnings_of(summary: Summary) -> list[str]:
     """Return what to distrust in a result, a sentence each."""
     lines = []
     for name, m in summary.methods.items():
-        for key, edge in m.edges.items():
+        lines += [_edge_warning(name, edge, summary.extend) for edge in m.beyond]
+        if m.too_optimistic and m.optimism is not None:
             lines.append(
-                f"{name}: the winner's {key}={short(m.best[key])} is the {edge} of its space; "
-                "the best value may lie beyond, widen the range"
+                f"{name}: the winner's {summary.metric} was {short(m.optimism)} better in the "
+                "search than on fresh seeds, more than their spread explains: part of it was "
+                "luck; search on more seeds (search.seeds) or confirm more winners "
+                "(search.confirm_top)"
             )
         if m.failed:
             lines.append(f"{name}: {m.failed} of {m.trials} trials failed with an error")
@@ -117,18 +175,54 @@ def warnings_of(summary: Summary) -> list[str]:
     return lines
 
 
+def _edge_warning(name: str, edge: Edge, extend: str) -> str:
+    """Say where a winner sits, how the score moves there, and what to do."""
+    text = f"{name}: the winner's {edge.parameter}={short(edge.value)} is the {edge.side} of its "
+    text += "space"
+    if len(edge.trend) > 1:
+        trend = ", ".join(f"{short(score)} at {short(value)}" for value, score in edge.trend)
+        how = "still gets better" if edge.still_rising else "no longer gets better"
+        text += f", where the score {how} ({trend})"
+    if not edge.wider:
+        return f"{text}; the best value may lie beyond, widen it in the file"
+    if not extend:
+        return f"{text}; the best value may lie beyond, widen it with {edge.option(name)}"
+    return f"{text}; the best value may lie beyond: {extend} {edge.option(name)}"
+
+
 def markdown(summary: Summary, hint: str) -> str:
-    """Return the same table as Markdown, for the description of the MLflow run."""
+    """Return the same tables as Markdown, for the description of the MLflow run."""
+    seeds = f", each config on {summary.seeds} seeds" * (summary.seeds > 1)
     lines = [
-        f"Winners by `{summary.metric}` on validation data, confirmed on fresh seeds.",
-        "",
-        f"| method | best values | {summary.metric} | test, mean ± 95% | trials | diverged |",
-        "|---|---|---|---|---|---|",
+        f"Winners by `{summary.metric}` on validation data{seeds}, confirmed on fresh seeds. "
+        "Differences to the best are means over paired seeds, with Holm's corrected p.",
     ]
-    for name, m in summary.ranked():
-        lines.append(
-            f"| {name} | {values_text(m.best)} | {_score(m)} | {interval_text(m.test)} "
-            f"| {m.trials} | {m.diverged} |"
-        )
+    columns = ["method", "best values", summary.metric, "test, mean ± 95%", "difference to best"]
+    for cell, methods in summary.by_cell().items():
+        lines += ["", *([f"**{_cell(cell)}**", ""] if cell else [])]
+        rows = []
+        for name, m in methods:
+            tested = [interval_text(m.test), comparison_text(m.against_best)]
+            counts = [str(m.trials), str(m.diverged)]
+            rows.append([own_name(name, m), values_text(m.best), _score(m), *tested, *counts])
+        lines += _markdown_table([*columns, "trials", "diverged"], rows)
+    if summary.objectives:
+        lines += ["", "Pareto front of each method, on validation data:", ""]
+        fronts = [
+            [name, *map(short, point["scores"]), values_text(point["values"])]
+            for name, m in summary.methods.items()
+            for point in m.front
+        ]
+        lines += _markdown_table(["method", *summary.objectives, "values"], fronts)
     lines += ["", *(f"- {warning}" for warning in warnings_of(summary))]
     return "\n".join([*lines, "", f"Open the UI: `{hint}`"])
+
+
+def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    head = [" | ".join(columns), "|".join(["---"] * len(columns)).join("||")]
+    return [f"| {head[0]} |", head[1], *(f"| {' | '.join(map(_cell, row))} |" for row in rows)]
+
+
+def _cell(text: str) -> str:
+    """Escape what would end a cell of a Markdown table."""
+    return text.replace("|", "\\|")

@@ -1,150 +1,206 @@
-"""The order of work of a whole search: every method's trials, then its winner on fresh seeds.
+"""A whole search in progress: every method's lane, the runs that are out, and what has ended.
 
-All methods share one Ray Tuner, because a worker pays seconds of imports once, not once per method,
-and no core waits for the last trial of a method. Each method keeps a proposer of its own, so its
-proposals do not depend on the others.
+It knows nothing of Ray (:mod:`fltune.search.adapters` does): it hands out jobs, is told what became
+of them, keeps each ended run on the disk before anyone learns of it, and holds the search to its
+caps.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable
-from pathlib import Path
+import math
+import time
+from collections.abc import Mapping
 from typing import Any
 
-from ray.tune.search import Searcher
+from fltune.errors import ConfigError
+from fltune.search.config import SearchConfig
+from fltune.search.heir import HeirLane
+from fltune.search.jobs import DONE, Job
+from fltune.search.lane import Lane
+from fltune.search.record import TRIAL, Listener, TrialRecord
+from fltune.search.state import DiskFullError, SearchState
 
-from fltune.randomness import derive_seed
-from fltune.search.config import Method, SearchConfig
-from fltune.search.confirm import fresh_seeds, winner
-from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
-from fltune.search.searcher import ListSearcher, OptunaSearcher
-from fltune.search.settings import SearchSettings
-from fltune.search.trainable import worst_score
-
-Job = dict[str, Any]
-"""What a worker is told: method, kind, number, base (nested config), values, test."""
+RESTARTS = 2
+"""Times a run is started again after its worker was killed: by the kernel, a user, a lost node."""
 
 
-def proposer(method: Method, search: SearchSettings) -> ListSearcher | OptunaSearcher:
-    """Return what proposes the values of a method's trials."""
-    if method.exact(search):
-        return ListSearcher({"values": cell} for cell in method.space.grid())
-    return OptunaSearcher(
-        method.space,
-        search.sampler,
-        search.trials,
-        seed=derive_seed(search.seed, method.name) % 2**32,
-        maximize=search.maximize,
-        worst=worst_score(
-            search.metric, search.maximize, method.experiment(method.first_values()).max_loss
-        ),
-    )
-
-
-class Lane:
-    """The work of one method, in order.
-
-    Args:
-        method: what is tuned.
-        search: budget, and how the winner is chosen.
-    """
-
-    def __init__(self, method: Method, search: SearchSettings) -> None:
-        self.method = method
-        self.search = search
-        self.proposer = proposer(method, search)
-        self.trials: dict[str, TrialRecord] = {}
-        self.running: set[str] = set()
-        self.confirming: list[Job] | None = None
-
-    def next(self, trial_id: str) -> Job | str | None:
-        """Return the next job, None while the winner is not known yet, or FINISHED."""
-        if self.confirming is None:
-            proposed = self.proposer.suggest(trial_id)
-            if isinstance(proposed, dict):
-                return self._trial(trial_id, proposed["values"])
-            if self.running:
-                return None
-            self.confirming = list(self._confirmations())
-        return self.confirming.pop(0) if self.confirming else Searcher.FINISHED
-
-    def _trial(self, trial_id: str, values: dict[str, Any]) -> Job:
-        number = len(self.trials)
-        seed = int(self.method.raw.get("seed", 0))
-        self.trials[trial_id] = TrialRecord(self.method.name, TRIAL, number, values, seed)
-        self.running.add(trial_id)
-        return self._job(TRIAL, number, values, values, test=False)
-
-    def _confirmations(self) -> Iterable[Job]:
-        best = winner(list(self.trials.values()), self.search.maximize)
-        if best is None:
-            return
-        for number, seed in enumerate(fresh_seeds(self.method, self.search.confirm_seeds)):
-            values = {**best.values, "seed": seed}
-            yield self._job(CONFIRMATION, number, values, best.values, test=True)
-
-    def _job(
-        self, kind: str, number: int, values: dict[str, Any], searched: dict[str, Any], test: bool
-    ) -> Job:
-        return {
-            "method": self.method.name,
-            "kind": kind,
-            "number": number,
-            "base": self.method.raw,
-            "values": values,
-            "searched": searched,
-            "test": test,
-        }
-
-    def ended(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        """Learn how a trial ended; confirmations teach nothing."""
-        if trial_id not in self.running:
-            return
-        self.running.remove(trial_id)
-        self.proposer.on_trial_complete(trial_id, result, error)
-        if result and not error and result.get("finished"):
-            trial = self.trials[trial_id]
-            trial.status = "diverged" if result["diverged"] else "complete"
-            trial.score = result["objective"]
-
-
-class Campaign(Searcher):
+class Campaign:
     """Hands out the jobs of all methods, a method's trials before the next one's.
+
+    All methods share the workers, because a worker pays seconds of imports once, not once per
+    method, and no core waits for a method's last trial.
 
     Args:
         config: the search.
+        state: its logs; what they hold is not done again.
+        listen: told of every start, progress and end.
+
+    Attributes:
+        lanes: by method.
+        stopping: no new job is handed out; runs that are out go on.
+        fault: why the search had to stop, if it had to.
     """
 
-    def __init__(self, config: SearchConfig) -> None:
-        search = config.settings.search
-        super().__init__(metric="objective", mode="max" if search.maximize else "min")
-        self.lanes = [Lane(method, search) for method in config.methods.values()]
-        self._lane: dict[str, Lane] = {}
+    def __init__(self, config: SearchConfig, state: SearchState, listen: Listener) -> None:
+        self.search = config.settings.search
+        self.state = state
+        self.listen = listen
+        self.stopping = False
+        self.fault: DiskFullError | None = None
+        self.lanes = self._make_lanes(config)
+        self._out: dict[str, TrialRecord] = {}
+        self._ready: Job | str | None = None
+        self._begun: set[str] = set()
+        self._started = time.monotonic()
+        self._seconds_before = 0.0
+        self._spent = {"client_samples": 0.0, "bits": 0.0}
+        self._restore()
 
-    def suggest(self, trial_id: str) -> Job | str | None:
-        """Return the next job; None while all that is left waits for a winner; else FINISHED."""
+    def _make_lanes(self, config: SearchConfig) -> dict[str, Lane]:
+        lanes: dict[str, Lane] = {}
+        for name, method in config.methods.items():
+            if method.inherit is None:
+                lanes[name] = Lane(method, self.search, self._journal)
+        for name, method in config.methods.items():
+            if method.inherit is None:
+                continue
+            source = method.inherit.source
+            if source not in lanes:
+                raise ConfigError(
+                    f"methods.{name}.inherit: {source!r} is not among the methods of this search"
+                )
+            lanes[name] = HeirLane(method, self.search, self._journal, lanes[source])
+        return {name: lanes[name] for name in config.methods}
+
+    def _restore(self) -> None:
+        journal = list(self.state.journal.read())
+        records = self.state.records()
+        self._seconds_before = max((entry.get("seconds", 0.0) for entry in journal), default=0.0)
+        for record in records:
+            self._count(record)
+        for name, lane in self.lanes.items():
+            own = [entry for entry in journal if entry.get("method") == name]
+            lane.restore(own, [r for r in records if r.method == name])
+
+    def _count(self, record: TrialRecord) -> None:
+        """Add to what the search has spent; confirmations are no search."""
+        if record.kind == TRIAL:
+            self._spent["client_samples"] += record.client_samples
+            self._spent["bits"] += sum(record.comm.values())
+
+    @property
+    def seconds(self) -> float:
+        """Time spent, that of earlier processes included up to their last decision."""
+        return self._seconds_before + time.monotonic() - self._started
+
+    def _journal(self, entry: Mapping[str, Any]) -> None:
+        self.state.journal.append({**entry, "seconds": round(self.seconds, 3)})
+
+    @property
+    def records(self) -> list[TrialRecord]:
+        """All ended runs, method by method."""
+        return [
+            run
+            for lane in self.lanes.values()
+            for run in [*(r for c in lane.candidates.values() for r in c.runs), *lane.confirmed]
+        ]
+
+    def next(self, run_id: str) -> Job | str | None:
+        """Return the next job; None while all that is left waits for runs that are out; else DONE.
+
+        Args:
+            run_id: what the job is called when it is reported on.
+        """
+        job = DONE if self.stopping else self._ready or self._decide()
+        self._ready = None
+        if isinstance(job, dict):
+            self._out[run_id] = _blank(job)
+        return job
+
+    @property
+    def over(self) -> bool:
+        """Whether an earlier process has done all there was to do, so that no worker is needed."""
+        self._ready = self._decide()
+        return self._ready == DONE and not self.stopping
+
+    def _decide(self) -> Job | str | None:
         waiting = False
-        for lane in self.lanes:
-            job = lane.next(trial_id)
-            if isinstance(job, dict):
-                self._lane[trial_id] = lane
-                return job
-            waiting = waiting or job is None
-        return None if waiting else Searcher.FINISHED
+        try:
+            self._hold_caps()
+            # heirs last: else one would wait for a winner that is known a moment later
+            for lane in sorted(self.lanes.values(), key=lambda own: isinstance(own, HeirLane)):
+                job = lane.next()
+                if isinstance(job, dict):
+                    return job
+                waiting = waiting or job is None
+        except DiskFullError as error:
+            self._give_up(error)
+            return DONE
+        return None if waiting else DONE
 
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
-        """Pass an ended trial to its method; Ray may say so twice when something went wrong."""
-        lane = self._lane.pop(trial_id, None)
-        if lane is not None:
-            lane.ended(trial_id, result, error)
+    def _hold_caps(self) -> None:
+        """Close the lanes once a budget is spent; what is out may end, winners are confirmed."""
+        search = self.search
+        caps = (
+            (search.max_seconds, self.seconds),
+            (search.max_client_samples, self._spent["client_samples"]),
+            (search.max_bytes, self._spent["bits"] / 8),
+        )
+        spent = any(cap is not None and amount >= cap for cap, amount in caps)
+        if spent and not all(lane.closed for lane in self.lanes.values()):
+            self._journal({"event": "spent"})  # else a resumed search had some seconds left
+            for lane in self.lanes.values():
+                lane.closed = True
 
-    def save(self, checkpoint_path: str) -> None:
-        """Write all lanes."""
-        Path(checkpoint_path).write_bytes(pickle.dumps((self.lanes, self._lane)))
+    def started(self, run_id: str) -> None:
+        """A worker has taken a job up; or again, after the worker before it died."""
+        record = self._out[run_id]
+        if run_id in self._begun:
+            record.restart()
+            return
+        self._begun.add(run_id)
+        self.listen("start", record)
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Read what :meth:`save` wrote; the file is our own."""
-        self.lanes, self._lane = pickle.loads(Path(checkpoint_path).read_bytes())
+    def reported(self, run_id: str, result: Mapping[str, Any]) -> None:
+        """A worker has sent metrics."""
+        record = self._out[run_id]
+        record.take(result)
+        self.listen("progress", record)
+
+    def stops(self, run_id: str, result: Mapping[str, Any]) -> bool:
+        """Return whether a run is to be stopped early after a report."""
+        record = self._out.get(run_id)
+        if record is None or record.kind != TRIAL or result.get("finished"):
+            return False
+        lane = self.lanes[record.method]
+        if lane.rungs is None or record.seed != lane.seeds[0]:
+            return False
+        return lane.rungs.stop(record.number, int(result["round"]), result["scores"][0])
+
+    def ended(self, run_id: str, error: str = "") -> None:
+        """A run is over: reported whole, stopped early, or lost with its worker."""
+        record = self._out.pop(run_id, None)
+        if record is None:
+            return
+        if error:
+            record.fail(error)
+        elif not record.message:
+            record.stop_early()
+        lane = self.lanes[record.method]
+        if not all(map(math.isfinite, record.scores)):
+            record.diverge(lane.judge.worst)
+        try:
+            self.state.trials.append(record.as_json())
+            self._count(record)
+            lane.ended(record)
+            self.listen("end", record)
+        except DiskFullError as full:
+            self._give_up(full)
+
+    def _give_up(self, error: DiskFullError) -> None:
+        self.stopping = True
+        self.fault = self.fault or error
+
+
+def _blank(job: Job) -> TrialRecord:
+    return TrialRecord(job["method"], job["kind"], job["number"], job["searched"], job["seed"])

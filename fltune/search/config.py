@@ -18,11 +18,24 @@ from fltune import dotted
 from fltune.errors import ConfigError, nearest
 from fltune.experiment import Experiment
 from fltune.schema import problems, validate
+from fltune.search.extends import read_extended
 from fltune.search.method import Method, build_method
+from fltune.search.scenarios import expand
 from fltune.search.settings import Settings, Tracking
 
-SECTIONS = ("experiment", "methods", "search", "tracking", "resources", "ray", "name")
-SETTINGS = ("search", "tracking", "resources", "ray")
+SECTIONS = (
+    "about",
+    "experiment",
+    "methods",
+    "scenarios",
+    "tune",
+    "search",
+    "tracking",
+    "resources",
+    "ray",
+    "name",
+)
+SETTINGS = ("about", "search", "tracking", "resources", "ray")
 
 
 class SearchConfig:
@@ -33,15 +46,22 @@ class SearchConfig:
         base: the nested base experiment.
         methods: by name, in the file's order.
         settings: budget, tracking, resources.
+        notes: what is allowed and seldom meant, a sentence each.
     """
 
     def __init__(
-        self, source: str, base: dict[str, Any], methods: dict[str, Method], settings: Settings
+        self,
+        source: str,
+        base: dict[str, Any],
+        methods: dict[str, Method],
+        settings: Settings,
+        notes: Sequence[str] = (),
     ) -> None:
         self.source = source
         self.base = base
         self.methods = methods
         self.settings = settings
+        self.notes = tuple(notes)
 
     @classmethod
     def read(
@@ -57,13 +77,15 @@ class SearchConfig:
         Raises:
             ConfigError: all problems of the file at once.
         """
-        raw = dotted.read_yaml(path)
+        raw = read_extended(path)
         overrides: dict[str, Any] = {}
         for text in settings:
             key, value = dotted.parse_assignment(text)
-            inside = key.split(".")[0] in SETTINGS
-            if inside:
+            inside = key.split(".")[0]
+            if inside in (*SETTINGS, "tune"):
                 dotted.assign(raw, key, value)
+            elif inside == "methods":
+                _assign_to_method(raw, key, value)
             else:
                 overrides[key] = value
         return cls.parse(raw, str(path), overrides, methods)
@@ -85,27 +107,31 @@ class SearchConfig:
                     f"known: {', '.join(SECTIONS)}"
                 )
         settings = _settings(raw, found)
+        notes: list[str] = []
+        raw = expand(raw, found, notes)
         base = raw.get("experiment") or {}
         if not isinstance(base, Mapping):
             raise ConfigError(
                 [*found, f"experiment: found {base!r}; a mapping belongs there"], source
             )
         base = dotted.merge(base, {})
+        entries = _method_entries(raw.get("methods"), methods, found)
         for key, value in (overrides or {}).items():
-            if "." not in key or key.split(".")[0] in base:  # else its section is the methods' own
+            if _is_of_base(key, base, entries):
                 dotted.assign(base, key, value)
         wrong_base = _experiment_problems(base)
-        found += [f"experiment.{p}" for p in wrong_base]
-        entries = _method_entries(raw.get("methods"), methods, found)
+        found[:0] = [f"experiment.{p}" for p in wrong_base]
         built = {
             name: build_method(name, base, entry, overrides or {}, wrong_base, found)
             for name, entry in entries.items()
         }
+        found += _wrong_sources(built, filtered=bool(methods))
         if settings.search.sampler == "grid":
             found += [p for m in built.values() if m is not None for p in m.without_grid()]
         if found:
             raise ConfigError(found, source)
-        return cls(source, base, {k: m for k, m in built.items() if m is not None}, settings)
+        kept = {k: m for k, m in built.items() if m is not None}
+        return cls(source, base, kept, settings, notes)
 
     @staticmethod
     def tracking_of(settings: Iterable[str]) -> Tracking:
@@ -137,15 +163,37 @@ class SearchConfig:
             )
         return self.methods[name]
 
-    def as_yaml(self) -> str:
-        """Return the frozen config: what was searched, whole."""
+    def check_sources(self) -> None:
+        """Refuse a search without a method that another one takes values over from.
+
+        Raises:
+            ConfigError: naming the methods that are missing.
+        """
+        lost = {m.inherit.source: name for name, m in self.methods.items() if m.inherit}
+        found = [
+            f"methods.{name}.inherit.from: {source!r} finds the values that {name!r} takes over, "
+            f"and is not among the chosen methods; add --method {source!r}"
+            for source, name in lost.items()
+            if source not in self.methods
+        ]
+        if found:
+            raise ConfigError(found, self.source)
+
+    def as_yaml(self, experiment: str | None = None) -> str:
+        """Return the frozen config: what was searched, whole.
+
+        Args:
+            experiment: the MLflow experiment, for a file that leaves it to its name.
+        """
+        settings = self.settings.model_dump(mode="json")
+        settings["tracking"]["experiment"] = experiment or settings["tracking"]["experiment"]
         frozen = {
             "experiment": self.base,
             "methods": {
                 name: {**_difference(m.raw, self.base), **m.to_yaml()}
                 for name, m in self.methods.items()
             },
-            **self.settings.model_dump(mode="json"),
+            **settings,
         }
         return yaml.safe_dump(frozen, sort_keys=False, allow_unicode=True)
 
@@ -166,6 +214,67 @@ def load(path: str | Path, method: str, settings: Iterable[str] = ()) -> Experim
     """
     config = SearchConfig.read(path, settings, methods=[method])
     return config.method(method).experiment({})
+
+
+def _assign_to_method(raw: dict[str, Any], key: str, value: Any) -> None:
+    """Set ``methods.NAME.KEY``; the name may hold dots, and a space's keys do."""
+    entries = raw.get("methods") or {}
+    names = [n for n in entries if key.startswith(f"methods.{n}.")]
+    if not names:
+        known = ", ".join(map(str, entries))
+        raise ConfigError(f"{key}: names no method; known: {known or 'none'}")
+    name = max(names, key=len)
+    rest = key.removeprefix(f"methods.{name}.")
+    if rest.startswith("space."):
+        entries[name].setdefault("space", {})[rest.removeprefix("space.")] = value
+    else:
+        dotted.assign(entries[name], rest, value)
+
+
+def _is_of_base(key: str, base: Mapping[str, Any], entries: Mapping[str, Any]) -> bool:
+    """Whether a value set by hand is one of the base's; else its section is the methods' own."""
+    section, dot, _ = key.partition(".")
+    everywhere = bool(entries) and all(section in entry for entry in entries.values())
+    return not dot or (section in base and not everywhere)
+
+
+def _wrong_sources(built: Mapping[str, Method | None], filtered: bool) -> list[str]:
+    """Return what is wrong with the methods that values are taken over from."""
+    found = []
+    for name, method in built.items():
+        source = method.inherit.source if method is not None and method.inherit else None
+        if source is None:
+            continue
+        where = f"methods.{name}.inherit.from"
+        other = built.get(source)
+        if source not in built and filtered:  # one run of the method needs no source
+            continue
+        if source not in built:
+            known = ", ".join(built)
+            near = nearest(source, built)
+            found.append(f"{where}: unknown method {source!r}{near}; known: {known}")
+        elif other is not None and other.inherit is not None:
+            found.append(f"{where}: {source!r} takes its own values over from another method")
+        elif method is not None and other is not None:
+            found += _wrong_keys(method, other)
+    return found
+
+
+def _wrong_keys(method: Method, source: Method) -> list[str]:
+    """Return which keys cannot be taken over: not searched there, or no parameters here."""
+    keys = (method.inherit.keys or ()) if method.inherit else ()
+    where = f"methods.{method.name}.inherit.keys"
+    own = dict(dotted.flatten(method.raw)) | dict(method.space.own)
+    found = []
+    for key in keys:
+        if key not in source.space.entries:
+            there = ", ".join(source.space.entries) or "nothing"
+            near = nearest(key, source.space.entries)
+            text = f"{key!r} is not in the space of {source.name!r}{near}; there: {there}"
+            found.append(f"{where}: {text}")
+        elif key not in own and key not in method.space.entries:
+            found.append(f"{where}: {method.name!r} has no parameter {key!r}{nearest(key, own)}")
+    return found
 
 
 def _settings(raw: Mapping[str, Any], found: list[str]) -> Settings:
@@ -192,21 +301,28 @@ def _method_entries(
     if not isinstance(raw, Mapping) or not raw:
         found.append("methods: name at least one method to tune")
         return {}
+    known_names = {*map(str, raw), *map(_plain_name, raw.values())}
     for name in wanted:
-        if name not in raw:
+        if name not in known_names:
             near = nearest(name, map(str, raw))
             found.append(
                 f"methods: unknown method {name!r}{near}; known: {', '.join(map(str, raw))}"
             )
     entries: dict[str, Mapping[str, Any]] = {}
     for name, entry in raw.items():
-        if wanted and name not in wanted:
+        if wanted and not {str(name), _plain_name(entry)} & set(wanted):
             continue
         if not isinstance(entry, Mapping):
             found.append(f"methods.{name}: found {entry!r}; a mapping belongs there")
         else:
             entries[str(name)] = entry
     return entries
+
+
+def _plain_name(entry: Any) -> str:
+    """Return the method's own name, where scenarios have given it a longer one."""
+    scenario = entry.get("scenario") if isinstance(entry, Mapping) else None
+    return str(scenario.get("method", "")) if isinstance(scenario, Mapping) else ""
 
 
 def _difference(raw: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from typing import Any
 from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
+from fltune.search.scenarios import Inherit
 from fltune.search.settings import SearchSettings
 from fltune.search.space import Space
 from fltune.search.space_check import space_problems
 from fltune.search.space_parser import Surroundings, parse_space
 from fltune.search.warm_points import parse_points
 
-OWN_KEYS = ("space", "points")
+OWN_KEYS = ("space", "points", "scenario", "inherit")
 """What a method's section holds besides its experiment."""
 
 
@@ -26,12 +27,40 @@ class Method:
         name: as the file calls it.
         raw: its whole experiment, nested, without the searched values.
         space: what is searched.
+        scenario: the method's own name and the labels of the axes, where there are any.
+        inherit: whose winner some values are taken over from.
     """
 
     def __init__(self, name: str, raw: Mapping[str, Any], space: Space) -> None:
         self.name = name
         self.raw = dict(raw)
         self.space = space
+        self.scenario: dict[str, str] = {}
+        self.inherit: Inherit | None = None
+
+    @property
+    def seed(self) -> int:
+        """The seed of its runs, the first one where there are several."""
+        return int(self.raw.get("seed", 0))
+
+    def fixing(self, values: Mapping[str, Any]) -> Method:
+        """Return the method with some of its parameters no longer searched but set."""
+        kept = {k: v for k, v in values.items() if k in self.space.entries}
+        found: list[str] = []
+        fixed = build_method(self.name, self.raw, self.to_yaml(), kept, [], found)
+        if fixed is None or found:
+            raise ConfigError(found)
+        return fixed
+
+    def widened(self, entries: Mapping[str, Any]) -> Method:
+        """Return the method with some entries of its space replaced, written as in a file."""
+        written = self.to_yaml()
+        section = {**written, "space": {**written["space"], **entries}}
+        found: list[str] = []
+        wider = build_method(self.name, self.raw, section, {}, [], found)
+        if wider is None or found:
+            raise ConfigError(found)
+        return wider
 
     def raw_with(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Return the nested config of a point of the space.
@@ -74,6 +103,10 @@ class Method:
         """Return one point of the space: the first value of every dimension."""
         return self.space.first()
 
+    def raw_at(self, point: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """Return the nested config of a run."""
+        return {**self.raw_with(point), "seed": seed}
+
     def exact(self, settings: SearchSettings) -> bool:
         """Whether every cell is run once, instead of drawing."""
         cells = self.space.cells
@@ -91,8 +124,14 @@ class Method:
 
     def to_yaml(self) -> dict[str, Any]:
         """Return what the method's section holds besides its experiment."""
-        points = [p.to_yaml() for p in self.space.points]
-        return {"space": self.space.to_yaml(), **({"points": points} if points else {})}
+        written: dict[str, Any] = {"space": self.space.to_yaml()}
+        if self.space.points:
+            written["points"] = [p.to_yaml() for p in self.space.points]
+        if self.scenario:
+            written["scenario"] = self.scenario
+        if self.inherit is not None:
+            written["inherit"] = self.inherit.as_yaml()
+        return written
 
     def extendable_edges(self, point: Mapping[str, Any]) -> dict[str, str]:
         """Return the borders the winner sits on, beyond which there are allowed values."""
@@ -100,10 +139,11 @@ class Method:
         return {
             name: edge
             for name, edge in self.space.edges(point).items()
-            if any(self._allows(point, name, outside) for outside in active[name].beyond(edge))
+            if any(self.allows(point, name, outside) for outside in active[name].beyond(edge))
         }
 
-    def _allows(self, point: Mapping[str, Any], name: str, outside: float) -> bool:
+    def allows(self, point: Mapping[str, Any], name: str, outside: float) -> bool:
+        """Whether the config allows a point with a value from outside the space."""
         try:
             values = self.space.resolve({**point, name: outside})
         except ValueError:
@@ -141,9 +181,13 @@ def build_method(
     for key, value in overrides.items():
         dotted.assign(raw, key, value)
     where = f"methods.{name}"
-    written = entry.get("space", {})
-    if not isinstance(written, Mapping) or not written:
-        found.append(f"{where}.space: found {written!r}; name at least one parameter to tune")
+    written = entry.get("space")
+    if not isinstance(written, Mapping):
+        shown = "nothing" if written is None else repr(written)
+        found.append(
+            f"{where}.space: found {shown}; name the parameters to tune, or write {{}} to run the "
+            "method's own values"
+        )
         return None
     wrong: list[str] = []
     own: Mapping[str, Any] | None = None
@@ -156,14 +200,37 @@ def build_method(
         written, Surroundings(own, overrides, lambda s: _kept(raw, s)), f"{where}.space", found
     )
     sound = len(found) == before
+    _relations(method := Method(name, raw, space), entry, overrides, where, found)
     found += [f"{where}.{p}" for p in wrong]
-    method = Method(name, raw, space)
     if own is not None:
         found += space_problems(space, method.problems, f"{where}.space")
     if sound and "points" in entry:
         points = parse_points(entry["points"], space, f"{where}.points", overrides, found)
         method.space = dataclasses.replace(space, points=points)
     return method
+
+
+def _relations(
+    method: Method,
+    entry: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    where: str,
+    found: list[str],
+) -> None:
+    """Read what :mod:`fltune.search.scenarios` writes into a method's section.
+
+    What is set by hand is taken over from nobody.
+    """
+    scenario = entry.get("scenario", {})
+    if isinstance(scenario, Mapping):
+        method.scenario = {str(k): str(v) for k, v in scenario.items()}
+    else:
+        found.append(f"{where}.scenario: found {scenario!r}; write AXIS: LABEL")
+    if "inherit" in entry:
+        try:
+            method.inherit = Inherit.parse(entry["inherit"]).without(overrides)
+        except ValueError as error:
+            found.append(f"{where}.inherit: {error}")
 
 
 def _kept(raw: Mapping[str, Any], section: str) -> dict[str, Any]:

@@ -29,6 +29,8 @@ OWN = ("val/", "train/")
 """Prefixes of the metrics that a user's own module may log."""
 TYPO = 0.8
 """A name of one's own this similar to a known one is a slip of the pen."""
+HUGE = 1e300
+"""A value beyond counts as infinite: the mean of a few would be."""
 LARGE = 1e18
 """The worst of a total: beyond what a run sends, and its square is still a float32."""
 
@@ -216,7 +218,7 @@ class _Mean:
             return self.score
         better = max if self.objective.maximize else min
         value = row[self.objective.metric]
-        if not math.isfinite(value):
+        if not abs(value) <= HUGE:  # NaN as well
             value = self.worst
         elif natural_mode(self.objective.metric) is not None:  # of one's own: no real bound
             value = better(value, self.worst)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
 
+    from fltune.search.method import Method
+    from fltune.search.settings import SearchSettings
+
 Point = dict[str, Any]
 """A natural value per active parameter, by dotted name."""
 
@@ -302,3 +305,26 @@ class OptunaProposer(Proposer):
         for number in sorted(self._history):
             attrs.update(self._history[number][0].attrs.get("study", {}))
         return attrs
+
+
+def make_proposer(
+    method: Method,
+    search: SearchSettings,
+    budget: int,
+    directions: Sequence[str],
+    worst: Sequence[float],
+) -> Proposer:
+    """Return what proposes the values of a method's configs, ``budget`` of them."""
+    if method.exact(search):
+        return ListProposer(method.space.grid())
+    return OptunaProposer(
+        method.space,
+        search.sampler,
+        search.sampler_options,
+        budget,
+        seed=derive_seed(search.seed, method.name) % 2**32,
+        directions=directions,
+        worst=worst,
+        constraints=bool(search.constraints),
+        points=method.space.points,
+    )

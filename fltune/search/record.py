@@ -1,11 +1,10 @@
-"""What is kept of every trial: one plain record, the same for files, tables and MLflow."""
+"""What is kept of every run of a search: a plain record, the same for files, tables and MLflow."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 TRIAL, CONFIRMATION = "trial", "confirmation"
@@ -19,19 +18,22 @@ class TrialRecord:
     Attributes:
         method: the method's name.
         kind: trial or confirmation.
-        number: position among the method's trials; for a confirmation, among its seeds.
+        number: position of the config among the method's; a config has a run per search seed. For
+            a confirmation, the number of the config that is confirmed.
         values: searched values, by dotted name.
         seed: the run's seed.
         status: complete, pruned, diverged or failed.
-        score: the objective; None where there is none (failed).
+        scores: what it is judged by, one number per objective; empty where there is none (failed).
+        violations: of each constraint; above 0 it is broken.
         message: why it ended, in a sentence.
         rows: metrics by round.
         metrics: final metrics.
         comm: up_bits and down_bits.
-        participation: delays and counts of the cohorts drawn.
+        participation: tau_max, tau_avg and how evenly clients took part.
         client_samples: samples processed by clients.
         seconds: training time.
         strategy: how the local solver worked.
+        node: the machine that ran it, by name and address.
     """
 
     method: str
@@ -40,7 +42,8 @@ class TrialRecord:
     values: dict[str, Any]
     seed: int
     status: str = "failed"
-    score: float | None = None
+    scores: list[float] = field(default_factory=list)
+    violations: list[float] = field(default_factory=list)
     message: str = ""
     rows: list[dict[str, float]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -49,41 +52,81 @@ class TrialRecord:
     client_samples: int = 0
     seconds: float = 0.0
     strategy: str = ""
+    node: str = ""
 
-    def take(self, result: dict[str, Any]) -> None:
+    @property
+    def score(self) -> float | None:
+        """The first objective, by which runs are ranked; None where there is none."""
+        return self.scores[0] if self.scores else None
+
+    @property
+    def rounds(self) -> int:
+        """The last round that it reported."""
+        return int(self.rows[-1]["round"]) if self.rows else 0
+
+    def take(self, result: Mapping[str, Any]) -> None:
         """Add what one report of a running trial says."""
         self.rows += result.get("rows", [])
-        self.score = result.get("objective", self.score)
+        self.scores = list(result.get("scores", self.scores))
+        self.violations = list(result.get("violations", self.violations))
+        if "hostname" in result:  # Ray's own columns
+            self.node = f"{result['hostname']} ({result['node_ip']})"
         if not result.get("finished"):
             return
-        self.status = "diverged" if result["diverged"] else "complete"
-        for name in ("message", "metrics", "comm", "participation", "seconds", "strategy"):
+        if result["status"] == "failed":
+            self.fail(result["message"])
+            return
+        self.status, self.message = result["status"], result["message"]
+        for name in ("metrics", "comm", "participation", "seconds", "strategy"):
             setattr(self, name, result[name])
         self.client_samples = int(result["client_samples"])
 
+    def restart(self) -> None:
+        """Forget what a worker reported before it died: the run starts again."""
+        self.rows, self.scores, self.violations = [], [], []
+
     def stop_early(self) -> None:
         """The scheduler ended it."""
+        last = self._count_work()
         self.status = "pruned"
-        last = self.rows[-1] if self.rows else {}
         self.message = f"stopped early by the scheduler after {last.get('round', 0):g} rounds"
         self.metrics = {k: v for k, v in last.items() if "/" in k and not k.startswith("comm/")}
+
+    def fail(self, message: str) -> None:
+        """It ended with an error, or its worker died: it has no score, but its work was done."""
+        self._count_work()
+        self.status, self.scores, self.message = "failed", [], message
+
+    def diverge(self, worst: Sequence[float]) -> None:
+        """It has a score that is no number: it counts as the worst."""
+        self.status, self.scores = "diverged", list(worst)
+        self.message = f"diverged: its score is no number; {self.message}"
+
+    def _count_work(self) -> Mapping[str, float]:
+        """Take from the last row what a run that made no final report has cost; return the row."""
+        last = self.rows[-1] if self.rows else {}
         self.comm = {k: last.get(f"comm/{k}", 0.0) for k in ("up_bits", "down_bits")}
         self.client_samples = int(last.get("client_samples", 0))
+        return last
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, raw: Mapping[str, Any]) -> TrialRecord:
+        """Read what :meth:`as_json` wrote."""
+        known = {f.name for f in fields(cls)}
+        record = cls(**{k: v for k, v in raw.items() if k in known})
+        record.rows = [_numbers(row) for row in record.rows]
+        record.metrics = _numbers(record.metrics)
+        return record
+
+
+def _numbers(row: Mapping[str, float | None]) -> dict[str, float]:
+    """Read null, which is how a file keeps what is no number, as NaN."""
+    return {k: math.nan if v is None else v for k, v in row.items()}
 
 
 Listener = Callable[[str, TrialRecord], None]
 """Called with an event (start, progress, end) and the record it is about."""
-
-
-class RecordFile:
-    """An append-only file of records, one JSON object a line: nothing finished is ever lost."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def append(self, record: TrialRecord) -> None:
-        """Write one record."""
-        line = json.dumps(asdict(record))
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")

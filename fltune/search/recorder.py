@@ -1,8 +1,13 @@
-"""Keeps every ended trial: first in a file of our own, then in MLflow."""
+"""Writes ended runs to MLflow, and catches up where the store was away.
+
+The search's own log has every run before the store hears of it, so a store that fails costs
+nothing: it is asked again from time to time, and `fltune sync` sends what it still lacks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -10,104 +15,174 @@ from rich.console import Console
 from rich.markup import escape
 
 from fltune.report.summary import MethodSummary, Summary, mean_curve
-from fltune.search.config import Method
-from fltune.search.record import CONFIRMATION, RecordFile, TrialRecord
+from fltune.search.config import SearchConfig
+from fltune.search.entries import Fixed
+from fltune.search.method import Method
+from fltune.search.record import CONFIRMATION, TrialRecord
 from fltune.tracking import MethodBranch, SearchTree, TrackingError
+
+PATIENCE_SECONDS = 30.0
+"""Time between two attempts to reach a store that failed."""
 
 
 class Recorder:
-    """Keeps every ended trial: first in our own file, then in MLflow.
-
-    A store that fails in the middle costs no result: it is named once, and the file goes on.
+    """Keeps the runs of a search in MLflow.
 
     Args:
-        tree: the search's runs in MLflow.
-        file: our own record.
+        config: the search.
+        open_tree: opens the search's runs in the store, found again where they exist.
         console: where a failing store is named.
+        sync_hint: the command that sends what is missing.
+
+    Attributes:
+        missing: ended runs that are still to be sent; the store may have some already.
     """
 
-    def __init__(self, tree: SearchTree, file: RecordFile, console: Console) -> None:
-        self.tree = tree
-        self.file = file
-        self.console = console
-        self.alive = True
-        self._branches: dict[str, MethodBranch] = {}
-        self._methods: dict[str, Method] = {}
-
-    def open(self, method: Method) -> None:
-        """Make the run of a method."""
-        self._methods[method.name] = method
-        fixed = method.experiment(method.first_values()).as_params()
-        params = {k: v for k, v in fixed.items() if k not in method.space.dimensions}
-
-        def write() -> None:
-            branch = self.tree.method(method.name, params)
-            self._branches[method.name] = branch
-            branch.run.log_dict(_partition_of(method), "partition.json")
-
-        self._try(write)
-
-    def ended(self, trial: TrialRecord) -> None:
-        """Keep one ended trial or confirmation run."""
-        self.file.append(trial)
-        confirmation = trial.kind == CONFIRMATION
-        values = {**trial.values, "seed": trial.seed} if confirmation else trial.values
-        own = yaml.safe_dump(self._methods[trial.method].raw_with(values), sort_keys=False)
-        totals = {f"comm/{name}": bits for name, bits in trial.comm.items()}
-        final: dict[str, Any] = {**trial.metrics, **totals, "client_samples": trial.client_samples}
-        final.update({f"participation/{k}": v for k, v in trial.participation.items()})
-        if trial.score is not None and not confirmation:
-            final["score"] = trial.score
-
-        def write() -> None:
-            branch = self._branches[trial.method]
-            common = {"status": trial.status, "stop_reason": trial.message, "config_yaml": own}
-            if confirmation:
-                branch.confirmation(trial.seed, trial.values, trial.rows, final, **common)
-            else:
-                branch.trial(trial.number, trial.values, trial.rows, summary=final, **common)
-
-        self._try(write)
-
-    def method_done(
-        self, name: str, summary: MethodSummary, confirmed: Sequence[TrialRecord]
+    def __init__(
+        self,
+        config: SearchConfig,
+        open_tree: Callable[[], SearchTree],
+        console: Console,
+        sync_hint: str,
     ) -> None:
-        """Give the method's run its winner and its confirmed metrics."""
+        self.config = config
+        self.console = console
+        self.sync_hint = sync_hint
+        self.missing: list[TrialRecord] = []
+        self._open_tree = open_tree
+        self._tree: SearchTree | None = None
+        self._branches: dict[str, MethodBranch] = {}
+        self._failed_at: float | None = None
+        self._sent_before = 0
+
+    def start(self, earlier: Sequence[TrialRecord] = ()) -> None:
+        """Make the run of every method; send what an earlier process could not."""
+        self.missing = list(earlier)
+        self._catch_up()
+
+    def ended(self, record: TrialRecord) -> None:
+        """Keep one ended run."""
+        self.missing.append(record)
+        waited = time.monotonic() - (self._failed_at or 0.0)
+        if self._failed_at is None or waited > PATIENCE_SECONDS:
+            self._catch_up()
+
+    def _catch_up(self) -> bool:
+        """Send all that is missing; a store that fails is named, once for each time it fails."""
+        back = self._failed_at is not None
+        before = self.sent
+
+        def send() -> None:
+            if self._tree is None:
+                self._open()
+            while self.missing:
+                self._send(self.missing[0])
+                self.missing.pop(0)
+
+        done = self._attempt(send)
+        if done and back:
+            sent = self.sent - before
+            self.console.print(f"the tracking store answers again; sent {sent} runs")
+        return done
+
+    def _open(self) -> None:
+        self._sent_before = self.sent
+        self._branches = {}
+        self._tree = self._open_tree()
+        for method in self.config.methods.values():
+            branch = self._tree.method(method.name, _fixed(method))
+            branch.run.log_dict(_partition_of(method), "partition.json")
+            self._branches[method.name] = branch
+
+    def _send(self, record: TrialRecord) -> None:
+        method, branch = self.config.methods[record.method], self._branches[record.method]
+        values = _readable(method, record.values)
+        totals = {f"comm/{name}": bits for name, bits in record.comm.items()}
+        final: dict[str, Any] = {**record.metrics, **totals}
+        final["client_samples"] = record.client_samples
+        final.update({f"participation/{k}": v for k, v in record.participation.items()})
+        common = {
+            "status": record.status,
+            "stop_reason": record.message,
+            "config_yaml": _own_config(method, record),
+        }
+        if record.kind == CONFIRMATION:
+            branch.confirmation(record.seed, values, record.rows, final, **common)
+            return
+        if record.score is not None:
+            final["score"] = record.score
+        replicate = record.seed if record.seed != method.seed else None
+        branch.trial(record.number, values, record.rows, summary=final, seed=replicate, **common)
+
+    def finish(self, summary: Summary, confirmed: dict[str, list[TrialRecord]], note: str) -> bool:
+        """Give every method's run its winner and close the search; return whether all is sent."""
 
         def write() -> None:
-            branch = self._branches[name]
-            if not summary.best:
-                branch.fail("no trial completed")
-                return
-            metrics: dict[str, Any] = {
-                key: {"mean": i.mean, "std": i.std, "low": i.low, "high": i.high}
-                for key, i in summary.metrics.items()
-            }
-            metrics["search/score"] = summary.val
-            counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
-            branch.run.set_tags({f"fltune.{k}": v for k, v in counts.items()})
-            metrics["search/client_samples"] = float(summary.client_samples)
-            branch.finish(summary.best, mean_curve(confirmed), metrics)
+            for name, method in summary.methods.items():
+                self._method_done(name, method, confirmed[name])
+            assert self._tree is not None
+            self._tree.finish(note)
 
-        self._try(write)
-
-    def close(self, summary: Summary, note: str) -> None:
-        """End the search's run."""
-        self._try(lambda: self.tree.finish(note))
-
-    def _try(self, write: Any) -> None:
-        if not self.alive:
-            return
-        try:
-            write()
-        except TrackingError as error:
-            self.alive = False
+        done = self._catch_up() and self._attempt(write)
+        if not done:
             self.console.print(
-                f"[red]the tracking store failed:[/red] {escape(str(error))}\n"
-                f"The search goes on; every result is in {escape(str(self.file.path))}.",
+                f"The tracking store lacks this search's results; they are kept on this disk. When "
+                f"it answers again, send them with\n    {escape(self.sync_hint)}",
                 highlight=False,
                 soft_wrap=True,
             )
+        return done
+
+    def _method_done(
+        self, name: str, summary: MethodSummary, confirmed: Sequence[TrialRecord]
+    ) -> None:
+        branch = self._branches[name]
+        if not summary.trials:
+            return  # a search that was cut off has not come to it
+        if summary.val is None:
+            branch.fail("no trial completed")
+            return
+        metrics: dict[str, Any] = {
+            key: {"mean": i.mean, "std": i.std, "low": i.low, "high": i.high}
+            for key, i in summary.metrics.items()
+        }
+        metrics["search/score"] = summary.val
+        counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
+        metrics["search/client_samples"] = float(summary.client_samples)
+        best = _readable(self.config.methods[name], summary.best)
+        before = branch.run.id
+        branch.finish(best, mean_curve(confirmed), metrics)
+        branch.run.set_tags({f"fltune.{k}": v for k, v in counts.items()})
+        if branch.run.id != before:  # another run has taken its place
+            branch.run.log_dict(_partition_of(self.config.methods[name]), "partition.json")
+
+    @property
+    def sent(self) -> int:
+        """Runs that the store did not have before."""
+        return self._sent_before + sum(branch.sent for branch in self._branches.values())
+
+    def close(self) -> None:
+        """Leave no run open; for a search that does not come to its end now."""
+        if self._tree is not None and self._failed_at is None:
+            self._attempt(lambda: self._tree.__exit__(None, None, None))  # type: ignore[union-attr]
+
+    def _attempt(self, write: Callable[[], None]) -> bool:
+        """Do what may fail with the store; the tree is opened anew after it did."""
+        try:
+            write()
+        except TrackingError as error:
+            if self._failed_at is None:
+                self.console.print(
+                    f"[red]the tracking store failed:[/red] {escape(str(error))}\n"
+                    "The search goes on; every result is kept on this disk.",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+            self._failed_at = time.monotonic()
+            self._tree = None
+            return False
+        self._failed_at = None
+        return True
 
 
 def _partition_of(method: Method) -> dict[str, Any]:
@@ -117,3 +192,44 @@ def _partition_of(method: Method) -> dict[str, Any]:
     experiment = method.experiment(method.first_values())
     data = load_data(experiment.data, experiment.seed)
     return {**data.report(), **data.holdings()}
+
+
+def _fixed(method: Method) -> dict[str, Any]:
+    """Return the parameters that all trials of a method share, by dotted name.
+
+    Where a component is searched its whole section is left out, but for what every component has.
+    """
+    space = method.space
+    searched = [
+        k for k, e in space.entries.items() if space.when.get(k) or not isinstance(e, Fixed)
+    ]
+
+    def shared(name: str) -> bool:
+        if any(name == key or name.startswith(f"{key}.") for key in searched):
+            return False
+        for component, kept in space.sections.items():
+            section = component.rpartition(".")[0] + "."
+            if name.startswith(section) and name.removeprefix(section).split(".")[0] not in kept:
+                return False
+        return True
+
+    params = method.experiment(method.first_values()).as_params()
+    return {name: value for name, value in params.items() if shared(name)}
+
+
+def _readable(method: Method, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a run as a person wants to see them: no draws that lists are made of."""
+    try:
+        shown = method.space.readable(values)
+    except ValueError:
+        return dict(values)  # a tie could not be computed: the draws say where
+    drawn = method.space.active(values)
+    return {**{k: v for k, v in values.items() if k not in drawn}, **shown}
+
+
+def _own_config(method: Method, record: TrialRecord) -> str:
+    """Return the config that runs it alone; nothing if a tie could not be computed there."""
+    try:
+        return yaml.safe_dump(method.raw_at(record.values, record.seed), sort_keys=False)
+    except ValueError:
+        return ""

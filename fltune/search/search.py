@@ -1,33 +1,25 @@
-"""A whole search: tune every method, confirm the winners, keep and report everything."""
+"""A whole search: start it, go on with it, add to it; keep and report everything."""
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from fltune.errors import ConfigError, FltuneError
-from fltune.report.live import LiveDisplay
-from fltune.report.summary import Summary, summarise
-from fltune.report.table import markdown, print_summary
+from fltune.errors import ConfigError
+from fltune.report.compare import Report, build_report
+from fltune.report.explain import explain as explain_trial
+from fltune.report.explain import find_trial, parse_trial
+from fltune.report.summary import Summary
+from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
-from fltune.search.confirm import winner
-from fltune.search.record import CONFIRMATION, TRIAL, RecordFile, TrialRecord
-from fltune.search.recorder import Recorder
-from fltune.search.settings import Tracking
-from fltune.search.tuner import concurrency, ray_session, resources_here, run_campaign
-from fltune.tracking import (
-    SearchTree,
-    Store,
-    redact,
-    resolve_uri,
-    sqlite_path,
-    ui_hint,
-)
+from fltune.search.session import Session, home
+from fltune.search.state import SearchState
+
+ADJUSTABLE = ("tracking", "resources", "ray", "search.concurrent")
+"""What may differ when a search goes on: where it runs and is recorded, never what it finds."""
 
 
 def search(
@@ -36,6 +28,7 @@ def search(
     methods: Sequence[str] = (),
     name: str | None = None,
     console: Console | None = None,
+    quiet: bool = False,
 ) -> Summary:
     """Tune the methods of a search file and confirm the winners.
 
@@ -45,11 +38,13 @@ def search(
         methods: names to keep; all if empty.
         name: of the search; default: file name and time.
         console: where progress and the table go; silent if None.
+        quiet: no progress, only the table.
 
     Raises:
         ConfigError: anything wrong with the config, the resources or the store; nothing started.
         DataError: the data set cannot be loaded or divided so.
-        FltuneError: every trial of a method failed.
+        FltuneError: every trial of a method failed, or the disk is full.
+        InterruptedSearchError: Ctrl-C; ``resume`` goes on.
     """
     if isinstance(config, SearchConfig):
         chosen = config
@@ -57,138 +52,168 @@ def search(
         chosen = SearchConfig.parse(config, methods=methods)
     else:
         chosen = SearchConfig.read(config, settings, methods)
-    return Session(chosen, name, console or Console(quiet=True)).run()
+    session = Session(chosen, name, console or Console(quiet=True), quiet)
+    if session.state.begun:
+        raise ConfigError(
+            f"a search named {session.name!r} exists already; choose another --name, or go on with "
+            f"it: python -m fltune resume {session.name}"
+        )
+    return session.run()
 
 
-class Session:
-    """One search in progress.
+def resume(
+    name: str,
+    settings: Iterable[str] = (),
+    console: Console | None = None,
+    quiet: bool = False,
+) -> Summary:
+    """Go on with a search that was interrupted, killed, or ended by a reboot.
+
+    What had ended is not run again; what had started starts again under its own number. A search
+    that is finished is reported anew.
 
     Args:
-        config: the validated file.
-        name: of the search; None: file name and time.
-        console: where progress and the table go.
+        name: of the search.
+        settings: ``KEY=VALUE`` overrides of ``tracking``, ``resources``, ``ray`` and
+            ``search.concurrent``.
+        console: where progress and the table go; silent if None.
+        quiet: no progress, only the table.
 
     Raises:
-        ConfigError: a search of that name exists, or the store cannot be opened.
+        ConfigError: there is no such search, or a setting would change what it finds.
+        FltuneError: another process is running it.
     """
-
-    def __init__(self, config: SearchConfig, name: str | None, console: Console) -> None:
-        stem = Path(config.source).stem
-        chosen = name or config.settings.name
-        self.config = config
-        self.console = console
-        self.name = chosen or f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if self.name != Path(self.name).name:  # it becomes a folder
-            raise ConfigError(f"name: found {self.name!r}; must be a plain name, without slashes")
-        root = Path(config.settings.tracking.root).resolve()
-        self.uri = resolve_uri(config.settings.tracking.uri, root)
-        local = sqlite_path(self.uri)
-        self.home = local.parent if local is not None else root
-        self.folder = self.home / "searches" / self.name
-        self.hint = self._ui_hint(root)
-        self.experiment = config.settings.tracking.experiment or stem
-
-    def _ui_hint(self, root: Path) -> str:
-        hint = ui_hint(self.uri, root)
-        moved = root != Path(Tracking().root).resolve()
-        return f"{hint} --set tracking.root={root}" if moved and "fltune ui" in hint else hint
-
-    def run(self) -> Summary:
-        """Do all of it."""
-        config = self.config
-        if self.folder.exists():
-            raise ConfigError(f"a search named {self.name!r} exists already; choose another --name")
-        if config.settings.ray.address is None:
-            concurrency(config.settings, resources_here())  # refuses what this machine lacks
-        check_data(config)
-        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
-        try:
-            self.folder.mkdir(parents=True)
-            (self.folder / "search.yaml").write_text(config.as_yaml(), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot write to {self.folder}: {error.strerror}") from error
-        tags = {"fltune.source": config.source}
-        with SearchTree(store, self.name, config.as_yaml(), tags) as tree:
-            record = Recorder(tree, RecordFile(self.folder / "trials.jsonl"), self.console)
-            with ray_session(config.settings) as concurrent:
-                summary = self._tune_and_confirm(record, concurrent)
-            record.close(summary, markdown(summary, self.hint))
-        shutil.rmtree(self.folder / "ray", ignore_errors=True)
-        seeds = config.settings.search.confirm_seeds
-        print_summary(summary, self.console, self.hint, seeds)
-        return summary
-
-    def _tune_and_confirm(self, record: Recorder, concurrent: int) -> Summary:
-        config, search = self.config, self.config.settings.search
-        totals = {name: m.trials(search) for name, m in config.methods.items()}
-        self.console.print(
-            f"{self.name}: {len(totals)} methods, {sum(totals.values())} trials, "
-            f"{concurrent} at a time, then {search.confirm_seeds} fresh seeds per winner",
-            highlight=False,
-            markup=False,
-        )
-        for name, method in config.methods.items():
-            for text in method.experiment(method.first_values()).cautions():
-                self.console.print(f"note: {name}: {text}", highlight=False, markup=False)
-        seeds = search.confirm_seeds
-        with LiveDisplay(totals, seeds, search.maximize, concurrent, self.console) as live:
-
-            def listen(event: str, trial: TrialRecord) -> None:
-                live(event, trial)
-                if event == "end":
-                    record.ended(trial)
-
-            for method in config.methods.values():
-                record.open(method)
-            records = run_campaign(config, concurrent, self.folder / "ray", listen)
-        if records and all(r.status == "failed" for r in records):
-            raise FltuneError(f"every trial failed; the first one said: {records[0].message}")
-        summary = Summary(
-            self.name, redact(self.uri), self.experiment, search.metric, search.maximize
-        )
-        for name, method in config.methods.items():
-            own = [r for r in records if r.method == name]
-            trials = [r for r in own if r.kind == TRIAL]
-            confirmed = sorted((r for r in own if r.kind == CONFIRMATION), key=lambda r: r.number)
-            best = winner(trials, search.maximize)
-            summary.methods[name] = summarise(method, trials, best, confirmed)
-            record.method_done(name, summary.methods[name], confirmed)
-        return summary
+    return reopen(name, list(settings), console, quiet).run(again=True)
 
 
-def check_data(config: SearchConfig) -> None:
-    """Load every data set of the search once, in the driver, and make its paths absolute.
+def extend(
+    name: str,
+    trials: int = 0,
+    settings: Iterable[str] = (),
+    console: Console | None = None,
+    quiet: bool = False,
+) -> Summary:
+    """Add to a search: more trials, a wider space, more seeds. Only what is new runs.
 
-    Workers have working directories of their own, and a missing file, a population larger than the
-    data set, or a model that does not fit data or loss must stop the search before it starts.
+    Args:
+        name: of the search; finished or not.
+        trials: so many more per method. A list of values runs its new cells, whatever the number.
+        settings: ``KEY=VALUE`` overrides of ``search.*``, of where it runs and is recorded, and of
+            ``methods.NAME.space.PARAMETER``.
+        console: where progress and the table go; silent if None.
+        quiet: no progress, only the table.
 
     Raises:
-        DataError, ConfigError: as loading or building the model says.
+        ConfigError: there is no such search, or a setting would change what a trial is.
     """
-    from fltune.runner import build_module, build_participation, load_data
+    chosen = list(settings)
+    state = SearchState.find(home_of(chosen), name)
+    before = SearchConfig.read(state.frozen)
+    if trials:
+        chosen.append(f"search.trials={before.settings.search.trials + trials}")
+    after = SearchConfig.read(state.frozen, chosen)
+    _refuse_other_trials(before, after)
+    return Session(after, name, console or Console(quiet=True), quiet).run(again=True)
 
-    seen = set()
-    for method in config.methods.values():
-        data = method.raw.get("data")
-        if isinstance(data, dict) and isinstance(data.get("root"), str):
-            data["root"] = str(Path(data["root"]).resolve())
-        pattern = method.raw.get("participation")
-        if isinstance(pattern, dict) and isinstance(pattern.get("file"), str):
-            pattern["file"] = str(Path(pattern["file"]).expanduser().resolve())
-        for section, name in (("data", "tokenizer"), ("model", "pretrained")):
-            named = method.raw.get(section)
-            if isinstance(named, dict) and Path(str(named.get(name))).is_dir():
-                named[name] = str(Path(named[name]).resolve())
-        experiment = method.experiment(method.first_values())
-        settled = ("data", "model", "loss", "batch_norm", "dtype", "strategy", "participation")
-        key = tuple(repr(getattr(experiment, name)) for name in settled)
-        if key in seen:
-            continue
-        seen.add(key)
-        loaded = load_data(experiment.data, experiment.seed)
-        try:
-            build_module(experiment, loaded)
-            build_participation(experiment, loaded)
-        except ConfigError as error:
-            problems = [f"methods.{method.name}.{text}" for text in error.problems]
-            raise ConfigError(problems, config.source) from error
+
+FIXED = ("metric", "mode", "select", "average_last", "objectives", "constraints", "deterministic")
+"""Settings by which the trials so far were judged and proposed: an extension keeps them."""
+
+
+def _refuse_other_trials(before: SearchConfig, after: SearchConfig) -> None:
+    """Refuse an extension whose trials cannot be ranked with those there are."""
+    old, new = before.settings.search, after.settings.search
+    wrong = [f"search.{key}" for key in FIXED if getattr(old, key) != getattr(new, key)]
+    wrong += [
+        f"methods.{name}"
+        for name, method in after.methods.items()
+        if name not in before.methods or before.methods[name].raw != method.raw
+    ]
+    if wrong:
+        raise ConfigError(
+            [
+                f"{key}: an extension cannot change what a trial is or how it is judged; start a "
+                "new search, from a file that says extends: and what differs"
+                for key in wrong
+            ]
+        )
+
+
+def reopen(
+    name: str, settings: Sequence[str], console: Console | None, quiet: bool = False
+) -> Session:
+    """Return the session of an earlier search, from its frozen config.
+
+    Raises:
+        ConfigError: there is no such search, or a setting would change what it finds.
+    """
+    wrong = [s.partition("=")[0] for s in settings if not _adjustable(s.partition("=")[0])]
+    if wrong:
+        allowed = ", ".join(ADJUSTABLE)
+        raise ConfigError(
+            [f"{k}: cannot change now; what can: {allowed}; see extend" for k in wrong]
+        )
+    state = SearchState.find(home_of(settings), name)
+    config = SearchConfig.read(state.frozen, settings)
+    return Session(config, name, console or Console(quiet=True), quiet)
+
+
+def _adjustable(key: str) -> bool:
+    return any(key == known or key.startswith(f"{known}.") for known in ADJUSTABLE)
+
+
+def home_of(settings: Iterable[str]) -> Path:
+    """Return the folder in which searches are kept, from ``tracking.*`` overrides."""
+    return home(SearchConfig.tracking_of(s for s in settings if s.startswith("tracking.")))
+
+
+def sync(name: str, settings: Iterable[str] = (), console: Console | None = None) -> int:
+    """Send to the tracking store what it lacks of a search; return how many runs were sent.
+
+    Raises:
+        ConfigError: there is no such search, or the store cannot be opened.
+    """
+    return reopen(name, list(settings), console).sync()
+
+
+def explain(
+    trial: str, settings: Iterable[str] = (), console: Console | None = None
+) -> dict[str, Any]:
+    """Print what is known of one trial; return the same in plain values.
+
+    Args:
+        trial: ``SEARCH/METHOD#NUMBER``.
+        settings: ``KEY=VALUE`` overrides of ``tracking``.
+        console: where to print; silent if None.
+
+    Raises:
+        ConfigError: there is no such search, method or trial.
+    """
+    name, method, number = parse_trial(trial)
+    out = console or Console(quiet=True)
+    session = reopen(name, list(settings), out)
+    lane, candidate = find_trial(session.lanes(), method, number)
+    return explain_trial(lane, candidate, session.state.frozen, out)
+
+
+def compare(name: str, settings: Iterable[str] = (), target: float | None = None) -> Report:
+    """Put the methods of a search side by side, as far as it has come.
+
+    Args:
+        name: of the search; finished or not.
+        settings: ``KEY=VALUE`` overrides of ``tracking``.
+        target: of the validation metric, for the rounds that each method needs to reach it.
+
+    Raises:
+        ConfigError: there is no such search, or the target is no number.
+    """
+    session = reopen(name, list(settings), None)
+    campaign = Campaign(session.config, session.state, lambda event, record: None)
+    return build_report(
+        session.summary(campaign),
+        campaign.lanes,
+        session.state.frozen,
+        target,
+        hint=session.hint,
+        resume=session.command("resume"),
+    )

@@ -134,8 +134,36 @@ class SearchSettings(Section):
     min_trials: Count = Field(
         3, description="median: other trials that must have come as far, before it stops one"
     )
+    seeds: Count = Field(
+        1,
+        description="seeds on which each config is run in the search; its score is their mean, and "
+        "it has diverged if it does on any",
+    )
     confirm_seeds: Annotated[Integer, Field(ge=0)] = Field(
         3, description="fresh seeds on which each winner is run again, on the test split"
+    )
+    confirm_top: Count = Field(
+        1,
+        description="so many of a method's best configs are confirmed; the one with the best score "
+        "on the fresh seeds is reported",
+    )
+    deterministic: bool = Field(
+        False,
+        description="propose in batches and learn from a whole batch at once: the same search with "
+        "any number of workers; else who is quicker changes what is proposed",
+    )
+    batch: Count = Field(8, description="proposals in a batch of a deterministic search")
+    extend_edges: Annotated[Integer, Field(ge=0)] = Field(
+        0, description="times a space is widened, and searched on, where its winner is on an edge"
+    )
+    max_seconds: Annotated[Real, Field(gt=0)] | None = Field(
+        None, description="wall-clock seconds after which no trial starts; winners are confirmed"
+    )
+    max_client_samples: Count | None = Field(
+        None, description="the same for samples processed by clients, of all trials together"
+    )
+    max_bytes: Annotated[Real, Field(gt=0)] | None = Field(
+        None, description="the same for bytes sent, up and down"
     )
     seed: Seed = Field(0, description="seed of the proposals")
     concurrent: Count | None = Field(None, description="trials at once; null: as many as fit")
@@ -220,6 +248,11 @@ class SearchSettings(Section):
         )
 
     @property
+    def objective_name(self) -> str:
+        """What the main score is, in short."""
+        return self.goals[0].label
+
+    @property
     def limits(self) -> tuple[Constraint, ...]:
         """The constraints, in the file's order."""
         return tuple(Constraint(name, c.min, c.max) for name, c in self.constraints.items())
@@ -248,7 +281,24 @@ class Resources(Section):
     """What one trial gets."""
 
     cpus: Annotated[Real, Field(gt=0)] = Field(1.0, description="CPU cores, and torch threads")
-    gpus: Annotated[Real, Field(ge=0)] = Field(0.0, description="GPUs; a fraction shares one")
+    gpus: Annotated[Real, Field(ge=0)] = Field(
+        0.0, description="GPUs; a fraction shares one, above 1 they are whole"
+    )
+
+    @model_validator(mode="after")
+    def _whole_gpus(self) -> Resources:
+        if self.gpus > 1 and self.gpus % 1:
+            wrong = [
+                located("gpus", f"found {self.gpus:g}; a share is of one GPU, or take whole ones")
+            ]
+            raise ValidationError.from_exception_data("Resources", wrong)
+        return self
+
+    def __str__(self) -> str:
+        """Return what one trial gets, in words."""
+        cores = "core" if self.cpus == 1 else "cores"
+        gpus = "GPU" if self.gpus == 1 else "GPUs"
+        return f"{self.cpus:g} {cores}, {self.gpus:g} {gpus} each"
 
 
 class RaySettings(Section):
@@ -259,9 +309,18 @@ class RaySettings(Section):
     )
 
 
+class About(Section):
+    """What a file is, for those who list files; nothing is computed from it."""
+
+    paper: str | None = Field(None, description="whose experiment it is")
+    experiment: str | None = Field(None, description="which one, such as fedgm-fig5")
+    shows: str | None = Field(None, description="what its figure or table shows, in one line")
+
+
 class Settings(Section):
     """The sections of a file besides the experiment and the methods."""
 
+    about: About = About()
     search: SearchSettings = SearchSettings()
     tracking: Tracking = Tracking()
     resources: Resources = Resources()

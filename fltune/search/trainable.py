@@ -1,106 +1,128 @@
-"""What a Ray worker does with one trial: parse, run, report. It never opens the tracking store."""
+"""What a Ray worker does with one job: parse, run, report. It never opens the tracking store."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fltune import dotted
 from fltune.experiment import Experiment
 from fltune.federation.history import Row
 from fltune.federation.stopping import StopReason
+from fltune.search.settings import SearchSettings
 
 FLUSH_SECONDS = 1.0
 """Rows are sent together at most this often, unless a scheduler wants to see each one."""
 
 
-class Objective:
-    """The score of a run so far: a metric's mean over the last k evaluations, always finite.
-
-    Args:
-        metric: a row's key, such as ``val/accuracy``.
-        maximize: whether larger is better.
-        average_last: k.
-        max_loss: the loss at which a run counts as diverged.
-    """
-
-    def __init__(self, metric: str, maximize: bool, average_last: int, max_loss: float) -> None:
-        self.metric = metric
-        self.average_last = average_last
-        self.worst = worst_score(metric, maximize, max_loss)
-        self._seen: list[float] = []
-
-    def add(self, row: Row) -> float:
-        """Return the score with one more evaluation."""
-        value = row.get(self.metric, math.nan)
-        self._seen.append(value if math.isfinite(value) else self.worst)
-        recent = self._seen[-self.average_last :]
-        return sum(recent) / len(recent)
-
-
-def worst_score(metric: str, maximize: bool, max_loss: float) -> float:
-    """Return the finite score of a run that diverged: no accuracy, or the loss bound."""
-    if metric.endswith("loss"):
-        return -max_loss if maximize else max_loss
-    return 0.0 if maximize else 1.0
-
-
-def healthy(row: Row, max_loss: float) -> bool:
-    """Whether a run goes on after a row, as far as the row shows."""
-    return row.get("train/loss", 0.0) <= max_loss and all(map(math.isfinite, row.values()))
-
-
 def train(config: Mapping[str, Any]) -> None:
-    """Run one trial inside a Ray worker.
+    """Run one job inside a Ray worker.
+
+    An error is reported as an outcome of its own. So a run that Ray sees fail has lost its worker,
+    and is worth starting again; an exception would only come again.
 
     Args:
-        config: ``base`` (nested experiment), ``values`` (dotted), ``score`` (arguments of
-            :class:`Objective` but the last), ``test`` (evaluate the test split), ``cpus`` of the
-            trial, ``every_row`` (report each evaluation as it comes).
+        config: a job (:data:`fltune.search.jobs.Job`); ``search``, the settings that say how a run
+            is judged; ``cpus`` of the run.
     """
+    from ray import tune
+
+    try:
+        tune.report(_run(config))
+    except Exception as error:
+        text = " ".join(str(error).split())
+        message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        tune.report({"round": 0, "finished": True, "status": "failed", "message": message})
+
+
+def _run(config: Mapping[str, Any]) -> dict[str, Any]:
     from ray import tune
 
     from fltune.runner import run, use_threads
 
+    if config["fault"]:
+        raise ValueError(config["fault"])
     use_threads(config["cpus"])
     raw = dotted.merge(config["base"], {})
     for key, value in config["values"].items():
         dotted.assign(raw, key, value)
     experiment = Experiment.parse(raw)
-    objective = Objective(**config["score"], max_loss=experiment.max_loss)
-    waiting: list[Row] = []
-    sent = time.monotonic()
-
-    def on_row(row: Row) -> None:
-        nonlocal sent
-        score = objective.add(row)
-        waiting.append(row)
-        # The last row goes with the final report: a scheduler would stop what has just ended.
-        last = row["round"] == experiment.rounds or not healthy(row, experiment.max_loss)
-        if not last and (config["every_row"] or time.monotonic() - sent > FLUSH_SECONDS):
-            tune.report({"round": row["round"], "objective": score, "rows": list(waiting)})
-            waiting.clear()
-            sent = time.monotonic()
-        on_row.score = score  # type: ignore[attr-defined]
-
-    result = run(experiment, test=config["test"], on_row=on_row)
+    search = SearchSettings.model_validate(config["search"])
+    sender = Sender(search, experiment, tune.report)
+    result = run(experiment, test=config["test"], on_row=sender.add)
     diverged = result.stop_reason is StopReason.DIVERGED
-    tune.report(
-        {
-            "round": result.rounds,
-            "objective": objective.worst if diverged else on_row.score,  # type: ignore[attr-defined]
-            "rows": list(waiting),
-            "finished": True,
-            "diverged": diverged,
-            "stop_reason": result.stop_reason.value,
-            "message": result.message,
-            "metrics": result.metrics,
-            "comm": result.comm,
-            "participation": result.participation,
-            "client_samples": result.client_samples,
-            "seconds": result.seconds,
-            "strategy": result.strategy,
+    return {
+        **sender.rest(diverged),
+        "round": result.rounds,
+        "finished": True,
+        "status": "diverged" if diverged else "complete",
+        "message": result.message,
+        "metrics": result.metrics,
+        "comm": result.comm,
+        "participation": result.participation,
+        "client_samples": result.client_samples,
+        "seconds": result.seconds,
+        "strategy": result.strategy,
+    }
+
+
+class Sender:
+    """Judges the rows of a run as they come, and sends them a few at a time.
+
+    Args:
+        search: says how a run is judged.
+        experiment: the run.
+        send: takes a report.
+    """
+
+    def __init__(
+        self,
+        search: SearchSettings,
+        experiment: Experiment,
+        send: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.experiment = experiment
+        self.send = send
+        self.every_row = search.scheduler != "none"
+        self._judge = search.judge(experiment.max_loss, experiment.rounds)
+        self._scores = self._judge.worst
+        self._waiting: list[Row] = []
+        self._row: Row = {}
+        self._sent = time.monotonic()
+
+    def add(self, row: Row) -> None:
+        """Take a row; the last one waits for the final report.
+
+        A scheduler would stop what has just ended.
+        """
+        self._scores = self._judge.add(row)
+        self._row = row
+        self._waiting.append(row)
+        due = self.every_row or time.monotonic() - self._sent > FLUSH_SECONDS
+        if due and row["round"] < self.experiment.rounds and self._healthy(row):
+            self.send(self._report())
+
+    def _healthy(self, row: Row) -> bool:
+        """Whether the run goes on after a row, as far as the row shows."""
+        bounded = row.get("train/loss", 0.0) <= self.experiment.max_loss
+        return bounded and all(map(math.isfinite, row.values()))
+
+    def _report(self) -> dict[str, Any]:
+        rows, self._waiting = self._waiting, []
+        self._sent = time.monotonic()
+        violations = self._judge.violations(self._row)
+        scores = list(self._scores)
+        return {
+            "round": self._row.get("round", 0),  # it may have diverged before any evaluation
+            "scores": scores,
+            "violations": violations,
+            "rows": rows,
         }
-    )
+
+    def rest(self, diverged: bool) -> dict[str, Any]:
+        """Return what was not sent yet, with the final scores."""
+        if diverged:
+            self._scores = self._judge.worst
+        return self._report()

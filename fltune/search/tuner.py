@@ -1,19 +1,27 @@
-"""Ray Tune around our searchers: one Tuner for a search, its workers reused between trials."""
+"""Ray Tune around a campaign: one Tuner for a search, its workers reused between runs."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import shutil
+import signal
+import tempfile
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from fltune.errors import ConfigError
+from fltune.search.campaign import RESTARTS, Campaign
 from fltune.search.config import SearchConfig
-from fltune.search.record import Listener, TrialRecord
-from fltune.search.settings import Settings
+from fltune.search.nodes import check_address, check_nodes, nodes
+from fltune.search.preparation import paths_of
+from fltune.search.settings import Resources, Settings
 from fltune.search.trainable import train
 
 OBJECT_STORE_BYTES = 128 * 2**20
@@ -30,7 +38,7 @@ def ray_session(settings: Settings) -> Iterator[int]:
     environment = {
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_GLOBAL_CHECKPOINT_S": "30",
-        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # its own ends one method, and the search would go on
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the campaign has its own
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
@@ -41,31 +49,54 @@ def ray_session(settings: Settings) -> Iterator[int]:
         os.environ.setdefault(key, value)
     import ray
 
-    threads = str(max(1, int(settings.resources.cpus)))
-    paths = [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
-    worker = {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    local = {} if settings.ray.address else {"num_cpus": os.cpu_count()}
-    if local:
-        local["object_store_memory"] = OBJECT_STORE_BYTES
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            ray.init(
-                address=settings.ray.address,
-                include_dashboard=None if settings.ray.address else False,
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-                runtime_env={"env_vars": {**worker, "RAY_CHDIR_TO_TRIAL_DIR": "0"}},
-                **local,
-            )
-        except ConnectionError as error:
-            raise ConfigError(f"ray.address = {settings.ray.address!r}: {error}") from error
+            ray.init(**_ray_arguments(settings))
+        except (ConnectionError, RuntimeError) as error:  # the latter: other versions there
+            if settings.ray.address is None:
+                raise
+            said = str(error).strip().splitlines()[-1]
+            raise ConfigError(f"ray.address: found {settings.ray.address!r}; {said}") from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a failed trial is in our record
     try:
-        yield concurrency(settings, ray.cluster_resources())
+        with _silent_raylet():
+            yield concurrency(settings, *(node["Resources"] for node in nodes()))
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _silent_raylet() -> Iterator[None]:
+    """Keep Ray from explaining between our lines at length that a worker was killed.
+
+    It does so whatever ``log_to_driver`` says, and has no public switch; our record has the reason.
+    """
+    from ray._private import worker
+
+    before = getattr(worker, "_worker_logs_enabled", True)
+    worker._worker_logs_enabled = False
+    try:
+        yield
+    finally:
+        worker._worker_logs_enabled = before
+
+
+def _ray_arguments(settings: Settings) -> dict[str, Any]:
+    threads = str(max(1, int(settings.resources.cpus)))
+    paths = [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
+    worker = {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    here = settings.ray.address is None
+    local = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES} if here else {}
+    return {
+        "address": settings.ray.address,
+        "include_dashboard": False if here else None,
+        "logging_level": logging.ERROR,
+        "log_to_driver": False,
+        "runtime_env": {"env_vars": {**worker, "RAY_CHDIR_TO_TRIAL_DIR": "0"}},
+        **local,
+    }
 
 
 def resources_here() -> dict[str, float]:
@@ -75,82 +106,154 @@ def resources_here() -> dict[str, float]:
     return {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
 
 
-def concurrency(settings: Settings, available: dict[str, float]) -> int:
+def concurrency(settings: Settings, *machines: Mapping[str, float]) -> int:
     """Return how many trials fit at once.
+
+    Args:
+        settings: says what one trial gets.
+        machines: cores and GPUs of each, in Ray's names. A trial runs on one machine, and a share
+            of a GPU is of one GPU.
 
     Raises:
         ConfigError: not even one fits; a search would wait for ever.
     """
     wanted = {"CPU": settings.resources.cpus, "GPU": settings.resources.gpus}
+    most = {name: max(m.get(name, 0.0) for m in machines) for name in wanted}
+    where = "" if len(machines) == 1 else f" on the largest of {len(machines)} machines"
     short = [
-        f"resources.{name.lower()}s: found {amount:g} per trial; "
-        f"there are {available.get(name, 0):g}"
+        f"resources.{name.lower()}s: found {amount:g} per trial; there are {most[name]:g}{where}"
         for name, amount in wanted.items()
-        if amount > available.get(name, 0)
+        if amount > most[name]
     ]
     if short:
         raise ConfigError(short)
-    fits = min(int(available[name] / amount) for name, amount in wanted.items() if amount)
+    fits = sum(_fit(machine, settings.resources) for machine in machines)
+    if not fits:
+        raise ConfigError(
+            f"resources: found cpus: {wanted['CPU']:g}, gpus: {wanted['GPU']:g} per trial; no "
+            "machine has both"
+        )
     return min(fits, settings.search.concurrent or fits)
 
 
+def _fit(machine: Mapping[str, float], resources: Resources) -> int:
+    """Return how many trials one machine takes at once."""
+    fits = _times(resources.cpus, machine.get("CPU", 0.0))
+    gpus = machine.get("GPU", 0.0)
+    if not resources.gpus:
+        return fits
+    if resources.gpus < 1:
+        return min(fits, int(gpus) * _times(resources.gpus, 1.0))
+    return min(fits, _times(resources.gpus, gpus))
+
+
+def _times(amount: float, available: float) -> int:
+    """Return how often an amount is there; 0.28 is there 25 times in 7, whatever floats say."""
+    return int(available / amount + 1e-6)
+
+
+def check_cluster(config: SearchConfig) -> None:
+    """See that a search can run on the cluster that it names, before anything of it exists.
+
+    Raises:
+        ConfigError: the cluster does not answer, or a machine lacks code, data, cores or GPUs.
+    """
+    address = config.settings.ray.address
+    if address is None:
+        concurrency(config.settings, resources_here())
+        return
+    check_address(address)
+    with ray_session(config.settings):
+        check_nodes(path for method in config.methods.values() for path in paths_of(method))
+
+
 def run_campaign(
-    config: SearchConfig, concurrent: int, state: Path, listen: Listener
-) -> list[TrialRecord]:
-    """Run all trials and confirmations of a search; return their records as they started.
+    campaign: Campaign, config: SearchConfig, concurrent: int, on_interrupt: Callable[[], None]
+) -> None:
+    """Run all jobs of a campaign.
 
     Args:
+        campaign: what hands out the jobs and keeps what becomes of them.
         config: the search.
-        concurrent: trials at once.
-        state: Ray's folder for this search.
-        listen: told of every start, progress and end.
+        concurrent: runs at once.
+        on_interrupt: called at the first Ctrl-C, when no more jobs are handed out; the second one
+            raises KeyboardInterrupt.
     """
+    with _scratch() as storage, warnings.catch_warnings(), _interrupts(campaign, on_interrupt):
+        warnings.simplefilter("ignore")
+        _make_tuner(campaign, config.settings, concurrent, storage).fit()
+
+
+def _make_tuner(campaign: Campaign, settings: Settings, concurrent: int, storage: Path) -> Any:
     from ray import tune
-    from ray.tune.schedulers import FIFOScheduler
 
-    from fltune.search.campaign import Campaign
-    from fltune.search.collector import Collector
-    from fltune.search.scheduler import PerMethodStopping
+    from fltune.search.adapters import CampaignEvents, CampaignScheduler, CampaignSearcher
 
-    settings, search = config.settings, config.settings.search
-    collector = Collector(listen)
-    resources = {"cpu": settings.resources.cpus, "gpu": settings.resources.gpus}
-    budget = sum(m.trials(search) + search.confirm_seeds for m in config.methods.values())
-    tuner = tune.Tuner(
-        tune.with_resources(train, resources),
+    return tune.Tuner(
+        tune.with_resources(
+            train, {"cpu": settings.resources.cpus, "gpu": settings.resources.gpus}
+        ),
         param_space=_shared(settings),
         tune_config=tune.TuneConfig(
-            search_alg=Campaign(config),
-            scheduler=FIFOScheduler() if search.scheduler == "none" else PerMethodStopping(config),
-            num_samples=budget,
+            search_alg=CampaignSearcher(campaign),
+            scheduler=CampaignScheduler(campaign),
+            num_samples=-1,
             max_concurrent_trials=concurrent,
             reuse_actors=True,
             trial_name_creator=lambda trial: trial.trial_id,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
         run_config=tune.RunConfig(
-            name=state.name,
-            storage_path=str(state.parent),
-            callbacks=[collector],
+            name="search",
+            storage_path=str(storage),
+            callbacks=[CampaignEvents(campaign)],
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=0),
+            failure_config=tune.FailureConfig(max_failures=RESTARTS),
         ),
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tuner.fit()
-    return collector.records()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """Yield a folder for what Ray keeps of a search: written, never read, see state.py.
+
+    A driver that was killed leaves its folder behind, with a lock that nobody holds any more; the
+    next search removes it.
+    """
+    for lock in Path(tempfile.gettempdir()).glob("fltune-ray-*/lock"):
+        with contextlib.suppress(Timeout, OSError), FileLock(lock, timeout=0):
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="fltune-ray-"))
+    try:
+        with FileLock(folder / "lock"):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _interrupts(campaign: Campaign, on_interrupt: Callable[[], None]) -> Iterator[None]:
+    """Let the first Ctrl-C stop the launching of runs, and the second one the runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        if campaign.stopping:
+            raise KeyboardInterrupt
+        campaign.stopping = True
+        on_interrupt()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _shared(settings: Settings) -> dict[str, Any]:
     """What every worker is told besides its job."""
-    search = settings.search
     return {
         "cpus": settings.resources.cpus,
-        "every_row": search.scheduler != "none",
-        "score": {
-            "metric": search.metric,
-            "maximize": search.maximize,
-            "average_last": search.average_last,
-        },
+        "search": settings.search.model_dump(mode="json"),
     }

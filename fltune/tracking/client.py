@@ -68,7 +68,7 @@ def _muted_loggers() -> Iterator[None]:
 
     levels = {name: logging.getLogger(name).level for name in _TALKATIVE}
     for name in levels:
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what fails comes as an exception too
     try:
         yield
     finally:
@@ -86,7 +86,9 @@ def _reason(error: BaseException, uri: str, limit: int = 300) -> str:
     if any(isinstance(link, (requests.ConnectionError, requests.Timeout)) for link in chain):
         last = chain[-1]
         return f"no server answers ({getattr(last, 'strerror', None) or last})"
-    text = " ".join(str(error).split()) or type(error).__name__
+    # SQLAlchemy wraps "disk is full" in the statement and its values.
+    plain = next((link for link in chain if isinstance(link, sqlite3.Error)), error)
+    text = " ".join(str(plain).split()) or type(plain).__name__
     credentials = urlsplit(uri).netloc.rpartition("@")[0]
     if credentials:
         text = text.replace(credentials, "***")
@@ -116,8 +118,10 @@ def open_experiment(uri: str, name: str, artifact_root: Path) -> tuple[Any, str]
             raise
         # SQLAlchemy, its drivers and requests each have their own errors for "no such store".
         except Exception as error:
+            hint = "; start it, or record in a file of this machine: --set tracking.uri=FILE.db"
             raise ConfigError(
                 f"tracking.uri: {redact(uri)} cannot be opened: {_reason(error, uri)}"
+                f"{hint if is_server(uri) else ''}"
             ) from error
 
 

@@ -87,12 +87,13 @@ class Store:
         """Start a run, below ``parent`` if there is one; params are written once, here."""
         base = {"mlflow.user": _user(), "mlflow.source.name": "fltune"}
         base |= {"mlflow.source.type": "LOCAL"} | ({PARENT: parent.id} if parent else {})
+        # With all its tags from the first moment: a kill leaves no run that is not found again.
+        base |= {k: _shorten(str(v), _TAG_CHARACTERS) for k, v in (tags or {}).items()}
         with tracking_calls(self.uri):
             made = self.client.create_run(self.experiment_id, tags=base, run_name=name)
         run = TrackedRun(self, made.info.run_id, name)
         try:
             run.log_params(params or {})
-            run.set_tags(tags or {})
         except BaseException:
             run.close_quietly()
             raise

@@ -9,6 +9,7 @@ ones are left as they are, and one that was cut off half written is written anew
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -23,7 +24,7 @@ _KIND = "fltune.kind"
 _SEARCH = "fltune.search"
 _METHOD = "fltune.method"
 _KEY = "fltune.key"  # what a trial or seed is found by when the search goes on
-_RESULT = "fltune.result"  # set as soon as the method run begins to get its outcome
+_RESULT = "fltune.result"  # as soon as a method run begins to get its outcome; in the end which
 _NAME_CHARACTERS = 100
 
 Rows = Iterable[Mapping[str, Any]]
@@ -113,12 +114,14 @@ class MethodBranch:
 
     Attributes:
         run: the method run; another one after :meth:`finish` had to replace it.
+        sent: runs below it that were written here, those found in the store not counted.
     """
 
     def __init__(
         self, tree: SearchTree, name: str, params: Mapping[str, Any], tags: Mapping[str, Any]
     ) -> None:
         self.name = name
+        self.sent = 0
         self._tree = tree
         self._store = tree.store
         self._params = dict(params)
@@ -130,10 +133,23 @@ class MethodBranch:
             self.run = self._start(self._params)
             return
         self.run = self._store.reopen(found[0].id)
+        known = found[0].params  # none, if it was cut off as it began
+        self.run.log_params({k: v for k, v in self._params.items() if k not in known})
         for older in found[1:]:  # cut off while one run took the place of another
             self._take_over(older.id)
+        self._find_children()
+
+    def _find_children(self) -> None:
+        """Learn what is written already; of what is there twice the whole one stays.
+
+        A run is made twice where the answer to the first call was lost with the connection.
+        """
         children = self._store.find({PARENT: self.run.id})
-        self._children = {child.tags.get(_KEY, ""): child for child in children}
+        for child in sorted(children, key=lambda c: c.status in STATUSES.values()):
+            twin = self._children.get(child.tags.get(_KEY, ""))
+            if twin is not None:
+                self._store.delete(twin.id)
+            self._children[child.tags.get(_KEY, "")] = child
 
     def _start(self, params: Mapping[str, Any]) -> TrackedRun:
         return self._store.start_run(self.name, self._tree.run, params, self._tags)
@@ -147,6 +163,7 @@ class MethodBranch:
         stop_reason: str = "",
         summary: Mapping[str, Any] | None = None,
         config_yaml: str = "",
+        seed: int | None = None,
     ) -> str:
         """Write one ended trial and return its run id; one that is written already is left.
 
@@ -158,9 +175,13 @@ class MethodBranch:
             stop_reason: why it ended, as a sentence.
             summary: final metrics; text in it is left out.
             config_yaml: the resolved config, kept as ``experiment.yaml``: it runs the trial alone.
+            seed: of a config that is run on several seeds, all but the first.
         """
-        title = f"{self.name} #{number} {_short_values(values)}"
-        tags = {_KIND: "trial", _KEY: f"trial {number}", "fltune.trial": number}
+        again = "" if seed is None else f" seed {seed}"
+        title = f"{self.name} #{number}{again} {_short_values(values)}"
+        tags = {_KIND: "trial", _KEY: f"trial {number}{again}", "fltune.trial": number}
+        if seed is not None:
+            tags["fltune.seed"] = seed
         return self._child(title, tags, values, rows, status, stop_reason, summary, config_yaml)
 
     def confirmation(
@@ -205,6 +226,7 @@ class MethodBranch:
             if config_yaml:
                 run.log_text(config_yaml, "experiment.yaml")
             run.finish(STATUSES[status])
+        self.sent += 1
         texts = {key: str(value) for key, value in tags.items()}
         self._children[tags[_KEY]] = FoundRun(run.id, STATUSES[status], texts, {})
         return run.id
@@ -218,8 +240,8 @@ class MethodBranch:
     ) -> None:
         """Give the method run its result and close it.
 
-        Params and steps of MLflow are written once. So where the run has a result already (the
-        search was extended, or cut off just here) a fresh run takes its place and its children.
+        Params and steps of MLflow are written once. So where the run has another result already
+        (the search was extended, or cut off just here) a fresh run takes its place and children.
 
         Args:
             winner_values: the winner's values, under dotted names.
@@ -228,10 +250,14 @@ class MethodBranch:
                 ``{"test/accuracy": {"mean": 0.9, "std": 0.01, "low": ..., "high": ...}}``.
             note_markdown: the description of the method run.
         """
-        self._renew_if_written({**self._params, **winner_values})
-        self.run.set_tags({_RESULT: "true", "fltune.status": "complete"})
-        self.run.log_params(winner_values)
-        self.run.log_curve(with_final(rows_mean, _flat(metrics)))
+        params, curve = {**self._params, **winner_values}, with_final(rows_mean, _flat(metrics))
+        result = _digest([params, curve])
+        if self._store.get(self.run.id).tags.get(_RESULT) != result:
+            self._renew_if_written(params)
+            self.run.set_tags({_RESULT: "begun", "fltune.status": "complete"})
+            self.run.log_params(winner_values)
+            self.run.log_curve(curve)
+            self.run.set_tags({_RESULT: result})
         if note_markdown:
             self.run.set_note(note_markdown)
         self.run.finish()
@@ -256,6 +282,11 @@ class MethodBranch:
         for child in self._store.find({PARENT: run_id}):
             self._store.move(child.id, self.run)
         self._store.delete(run_id)
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _short_values(values: Mapping[str, Any]) -> str:

@@ -252,12 +252,13 @@ def test_uneven_clients(name, unit):
 
 
 @every
-def test_loop_is_stacked(name):
-    loop, stacked = (Run(name, strategy=s).fit() for s in ("loop", "stacked"))
-    same(stacked.x, loop.x, 1e-12)
-    same(stacked.recorded.server, loop.recorded.server, 1e-12)
-    same(stacked.recorded.clients, loop.recorded.clients, 1e-12)
-    assert stacked.recorded.bits == loop.recorded.bits
+@pytest.mark.parametrize("strategy", ["stacked", "dense"])
+def test_every_strategy_is_the_loop(name, strategy):
+    loop, other = (Run(name, strategy=s).fit() for s in ("loop", strategy))
+    same(other.x, loop.x, 1e-12)
+    same(other.recorded.server, loop.recorded.server, 1e-12)
+    same(other.recorded.clients, loop.recorded.clients, 1e-12)
+    assert other.recorded.bits == loop.recorded.bits
 
 
 @every
@@ -340,7 +341,7 @@ def tensors(value):
 
 
 @every
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_double_precision_throughout(name, strategy):
     """Not one number of a round in float64 passes through float32."""
     changes = {"strategy": strategy}

@@ -37,13 +37,14 @@ def test_json_line_has_every_workload_and_strategy():
         ("W3", "plain"),
         ("W3", "loop"),
         ("W3", "stacked"),
+        ("W3", "dense"),
     ]
     for record in records:
         assert set(record) == {"workload", "strategy", "seconds"}
         assert record["seconds"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_product_and_plain_loop_train_the_same_model(rounds, small, strategy):
     data = small.data()
     plain, product = rounds.PlainLoop(small, data), rounds.Product(small, data, strategy)

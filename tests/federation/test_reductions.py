@@ -21,7 +21,7 @@ def run(server, strategy="loop"):
     return torch.stack(recorded.x)
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 @pytest.mark.parametrize("lr", [1.0, 0.7])
 @pytest.mark.parametrize(
     "reduced",
@@ -40,7 +40,7 @@ def test_reduces_to_fedavg_to_the_last_bit(reduced, lr, strategy):
     assert torch.equal(run(reduced(lr), strategy), run(FedSGD(lr), strategy))
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_torch_sgd_with_rate_one_is_fedavg_to_the_last_bit(strategy):
     assert torch.equal(run(TorchServer(torch.optim.SGD, lr=1.0), strategy), run(FedSGD(), strategy))
 
@@ -116,7 +116,7 @@ def against_torch_sgd(x, y, sgd, options, rounds, strategy):
     return torch.stack(recorded.x), torch.stack(expected), plan
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5}, {"weight_decay": 0.5}], ids=str)
 def test_one_client_is_plain_sgd_to_the_last_bit_where_nothing_rounds(options, strategy):
     """Small whole data and rates that are powers of two: every float64 operation is exact."""
@@ -128,7 +128,7 @@ def test_one_client_is_plain_sgd_to_the_last_bit_where_nothing_rounds(options, s
     assert len(expected.unique()) > 4  # it moved, to numbers of its own
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"weight_decay": 0.2}], ids=str)
 def test_one_client_is_plain_sgd(options, strategy):
     """With rounding: the server moves x by x - y, and x - (x - y) is y up to the last bit."""

@@ -1,6 +1,9 @@
-"""``loop`` is the reference; ``stacked`` gives its numbers, whatever the cohort."""
+"""``loop`` is the reference; the other strategies give its numbers, whatever the cohort."""
 
+import copy
+import math
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,11 +12,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fltune.data.federated import Split
-from fltune.federation import LocalProblem, LocalSGD, LocalSolver
+from fltune.federation import LocalProblem, LocalSGD, LocalSolver, strategies
 from fltune.federation.batches import Holdings, plan_batches
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.local import choose_strategy
-from fltune.federation.losses import cross_entropy
+from fltune.federation.losses import cross_entropy, squared_error
+from fltune.federation.strategies import choose_strategy
 from fltune.models.dropout import KeyedDropout
 from fltune.models.linear import Linear
 from fltune.models.mlp import MLP
@@ -44,6 +47,7 @@ class Setting:
             torch.randn(n, 6, generator=random, dtype=torch.float64),
             torch.randint(3, (n,), generator=random),
         )
+        self.losses = cross_entropy
         self.x = FlatNetwork(network()).read()
 
     def per_client(self, scale):
@@ -62,7 +66,7 @@ class Setting:
         keys = client_keys(self.seed, 3, ids)
         amount = torch.tensor(amounts or [self.sgd.amount] * len(self.sizes))[ids]
         plan = plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size)
-        solver = LocalSolver(FlatNetwork(self.make()), cross_entropy, self.sgd, strategy)
+        solver = LocalSolver(FlatNetwork(self.make()), self.losses, self.sgd, strategy)
         problem = problem or LocalProblem(start=self.x)
         return partial(solver.solve, problem, self.data, plan, self.sgd.lr, keys)
 
@@ -99,12 +103,13 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.parametrize("strategy", ["stacked", "dense"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("sgd", SGDS)
-def test_stacked_is_loop(sgd, problem):
+def test_batched_strategies_are_the_loop(sgd, problem, strategy):
     setting = Setting(SGDS[sgd])
     asked = PROBLEMS[problem](setting)
-    assert_same(setting.solve("stacked", asked), setting.solve("loop", asked))
+    assert_same(setting.solve(strategy, asked), setting.solve("loop", asked))
 
 
 @pytest.mark.parametrize("sgd", ["steps", "all"])
@@ -126,21 +131,24 @@ def test_dropout_takes_part_in_local_work():
     st.integers(0, 99),
     st.data(),
 )
-def test_stacked_is_loop_on_uneven_cohorts(sizes, batch_size, seed, data):
+def test_batched_strategies_are_the_loop_on_uneven_cohorts(sizes, batch_size, seed, data):
     amounts = data.draw(st.lists(st.integers(0, 4), min_size=len(sizes), max_size=len(sizes)))
     unit = data.draw(st.sampled_from(["epochs", "steps"]))
     sgd = LocalSGD(lr=0.2, batch_size=batch_size, momentum=0.5, **{unit: 1})
     setting = Setting(sgd, lambda: mlp(0.3), sizes, seed)
     asked = LocalProblem(setting.x, correction=setting.per_client(0.1), gradient_sum=True)
-    stacked = setting.solve("stacked", asked, amounts=amounts)
-    assert_same(stacked, setting.solve("loop", asked, amounts=amounts))
+    loop = setting.solve("loop", asked, amounts=amounts)
+    for strategy in ("stacked", "dense"):
+        assert_same(setting.solve(strategy, asked, amounts=amounts), loop)
 
 
 @pytest.mark.parametrize("network", [mlp, lambda: mlp(0.4), conv], ids=["mlp", "dropout", "conv"])
 @pytest.mark.parametrize("clients", [[0], [1, 3], [3, 0, 2, 1]], ids=str)
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_a_client_does_not_feel_its_cohort(strategy, clients, network):
     """Not who else takes part, nor in which order; to the last bit where clients are a loop."""
+    if strategy == "dense" and network is conv:
+        pytest.skip("convolutions are not dense")
     setting = Setting(SGDS["all"], network)
     alone = setting.solve(strategy, clients=clients)
     everyone = setting.solve(strategy)
@@ -150,7 +158,7 @@ def test_a_client_does_not_feel_its_cohort(strategy, clients, network):
         torch.testing.assert_close(a, b[clients], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_gradient_sum_holds_plain_gradients_only(strategy):
     """Without momentum: start - end = lr (sum of gradients + K correction)."""
     setting = Setting(SGDS["steps"])
@@ -162,7 +170,7 @@ def test_gradient_sum_holds_plain_gradients_only(strategy):
     torch.testing.assert_close(moved, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_frozen_gradients_are_all_taken_at_the_start(strategy):
     setting = Setting(SGDS["full_batch"])
     frozen = setting.solve(strategy, LocalProblem(setting.x, frozen=True, gradient_sum=True))
@@ -171,7 +179,7 @@ def test_frozen_gradients_are_all_taken_at_the_start(strategy):
     torch.testing.assert_close(setting.x - frozen.end, 3 * (setting.x - once.end))
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_a_proximal_weight_of_zero_changes_nothing(strategy):
     setting = Setting(SGDS["epochs"])
     prox = setting.solve(strategy, LocalProblem(setting.x, mu=0.0, anchor=setting.x + 1))
@@ -184,7 +192,7 @@ def test_a_proximal_weight_needs_an_anchor():
         setting.solve("loop", LocalProblem(setting.x, mu=0.5))
 
 
-@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 def test_the_callers_random_numbers_are_left_alone(strategy):
     solve = Setting(SGDS["epochs"], lambda: mlp(0.4)).ready(strategy)
     state = torch.get_rng_state()
@@ -192,24 +200,179 @@ def test_the_callers_random_numbers_are_left_alone(strategy):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+class ByHand(nn.Module):
+    """The MLP of these tests, as one writes it without ``nn.Sequential``."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(4, 3)  # parameters in another order than they are used
+        self.first = nn.Linear(6, 5)
+        self.second = nn.Linear(5, 4, bias=False)
+        self.drop = nn.Dropout(0.2)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.first(torch.flatten(x, 1)))
+        return self.last(self.drop(nn.functional.relu(self.second(hidden))).sigmoid())
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.out(x + self.inner(x).relu())
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.out(self.inner(self.inner(x)))
+
+
+def by_hand():
+    torch.manual_seed(0)
+    return ByHand().double()
+
+
+def part_frozen():
+    network = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
+    network[0].bias.requires_grad = False
+    return network
+
+
+def hooked():
+    network = nn.Sequential(nn.Linear(6, 3))
+    network[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    return network
+
+
+def normed():
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)))
+
+
+def large():
+    return nn.Sequential(nn.Linear(6, 300), nn.GELU(), nn.Linear(300, 400), nn.Linear(400, 3))
+
+
+@pytest.mark.parametrize("sgd", SGDS)
+@pytest.mark.parametrize("problem", ["own_prox", "frozen", "correction"])
+def test_dense_reads_networks_written_by_hand(sgd, problem):
+    setting = Setting(SGDS[sgd], by_hand)
+    asked = PROBLEMS[problem](setting)
+    loop = setting.solve("loop", asked)
+    assert_same(setting.solve("dense", asked), loop)
+    assert not torch.allclose(loop.end, setting.x)
+
+
+@pytest.mark.parametrize("strategy", ["stacked", "dense"])
+@pytest.mark.parametrize("shape", [(3,), (2, 3)], ids=["vectors", "matrices"])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
+def test_squared_errors_of_vectors_and_matrices(shape, bias, strategy):
+    """Also of layers that work on the last of several dimensions."""
+    layers = [nn.Linear(shape[-1], 4), nn.Tanh(), nn.Linear(4, 2, bias=bias), nn.Flatten()]
+    setting = Setting(SGDS["all"], lambda: nn.Sequential(*map(copy.deepcopy, layers)).double())
+    random = torch.Generator().manual_seed(1)
+    n = len(setting.data)
+    x = torch.randn(n, *shape, generator=random, dtype=torch.float64)
+    y = torch.randn(n, 2 * math.prod(shape[:-1]), generator=random, dtype=torch.float64)
+    setting.data, setting.losses = Split(x, y), squared_error
+    assert_same(setting.solve(strategy), setting.solve("loop"))
+
+
+@pytest.mark.parametrize("make", [Residual, Twice, part_frozen, hooked, normed, conv])
+def test_dense_refuses_what_is_no_chain(make):
+    name = type(make()).__name__
+    with pytest.raises(ValueError, match=rf"'dense' is for chains .*{name} is none, use .* auto"):
+        LocalSolver(FlatNetwork(make()), cross_entropy, LocalSGD(), "dense")
+
+
+def test_dense_refuses_losses_that_it_does_not_know():
+    def absolute(output, target):
+        return (output - target).abs().flatten(1).sum(1)
+
+    with pytest.raises(ValueError, match="cross_entropy and squared_error, not absolute"):
+        LocalSolver(FlatNetwork(mlp()), absolute, LocalSGD(), "dense")
+    assert choose_strategy(mlp(), absolute) == "stacked"
+
+
 AUTO = {
-    "mlp": (lambda: mlp(), "stacked"),
-    "dropout": (lambda: mlp(0.5), "stacked"),
-    "keyed": (lambda: nn.Sequential(nn.Linear(2, 2), KeyedDropout(0.5, 0)), "stacked"),
-    "linear": (lambda: Linear((3,)), "stacked"),
+    "mlp": (lambda: mlp(), "dense"),
+    "dropout": (lambda: mlp(0.5), "dense"),
+    "keyed": (lambda: nn.Sequential(nn.Linear(2, 2), KeyedDropout(0.5, 0)), "dense"),
+    "linear": (lambda: Linear((3,)), "dense"),
+    "by_hand": (by_hand, "dense"),
+    "residual": (Residual, "stacked"),
+    "large": (large, "loop"),
     "conv": (conv, "loop"),
     "recurrent": (lambda: nn.GRU(2, 2), "loop"),
 }
 
 
 @pytest.mark.parametrize("name", AUTO)
-def test_auto_stacks_dense_networks(name):
+def test_auto_goes_by_the_model(name):
     make, expected = AUTO[name]
-    assert choose_strategy(make()) == expected
+    assert choose_strategy(make(), cross_entropy) == expected
     solver = LocalSolver(FlatNetwork(make()), cross_entropy, LocalSGD(), "auto")
     assert solver.strategy == expected
 
 
 def test_unknown_strategy():
-    with pytest.raises(ValueError, match=r"'stack'; must be auto or one of \['loop', 'stacked'\]"):
+    text = r"'stack'; must be auto, fastest or one of \['loop', 'stacked', 'dense'\]"
+    with pytest.raises(ValueError, match=text):
         LocalSolver(FlatNetwork(mlp()), cross_entropy, LocalSGD(), "stack")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Says how long a strategy takes, instead of the clock; ``asked`` are those it timed."""
+    monkeypatch.setattr(strategies, "_timed", {})
+    slowness = {"loop": 2.0, "stacked": 1.0, "dense": 3.0}
+    asked = []
+
+    def seconds(solve, device, work):
+        solve(*work)
+        name = next(k for k, v in strategies.STRATEGIES.items() if v is solve)
+        asked.append(name)
+        return slowness[name]
+
+    monkeypatch.setattr(strategies, "_seconds", seconds)
+    return SimpleNamespace(slowness=slowness, asked=asked)
+
+
+@pytest.mark.parametrize("name", ["loop", "stacked", "dense"])
+def test_fastest_is_the_strategy_that_it_chose(clock, name):
+    """To the last bit, and nothing of the others is left in the random numbers or the model."""
+    clock.slowness[name] = 0.5
+    setting = Setting(SGDS["all"], lambda: mlp(0.4))
+    solve = setting.ready("fastest")
+    state = torch.get_rng_state()
+    found, expected = solve(), setting.solve(name)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(found.end, expected.end)
+    assert torch.equal(found.loss, expected.loss)
+    solver = solve.func.__self__
+    assert solver.strategy == name
+    assert solver.timings == clock.slowness
+    assert torch.equal(solver.network.read(), setting.x)
+
+
+def test_fastest_is_timed_once_for_each_shape(clock):
+    setting = Setting(SGDS["steps"])
+    solve = setting.ready("fastest")
+    solve()
+    solve()
+    setting.solve("fastest")
+    once = len(clock.asked)
+    assert once == 3 * (1 + strategies.REPETITIONS)
+    setting.solve("fastest", clients=[0, 2])
+    assert len(clock.asked) == 2 * once
+
+
+def test_fastest_leaves_out_what_the_network_does_not_allow(clock):
+    solve = Setting(SGDS["steps"], conv).ready("fastest")
+    solve()
+    assert solve.func.__self__.timings == {"loop": 2.0, "stacked": 1.0}

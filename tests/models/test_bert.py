@@ -10,7 +10,7 @@ from fltune.models import MODELS
 from fltune.models.bert import Bert
 from fltune.runner import build, run
 from fltune.search.config import SearchConfig
-from fltune.search.search import check_data
+from fltune.search.preparation import check_data
 
 transformers = pytest.importorskip("transformers")
 WORDS = 50

@@ -1,10 +1,10 @@
 import io
 
 import pytest
+from lanes import end, make_lanes, take
 from rich.console import Console
 
 from fltune.report.live import LiveDisplay
-from fltune.search.record import TrialRecord
 
 
 def console(terminal=False):
@@ -13,98 +13,89 @@ def console(terminal=False):
     )
 
 
-def record(number, score, status="complete", kind="trial", **changes):
-    values = changes.pop("values", {"server.lr": 0.5 + number})
-    return TrialRecord(
-        method="FedGM",
-        kind=kind,
-        number=number,
-        values=values,
-        seed=number,
-        status=status,
-        score=score,
-        seconds=10.0,
-        **changes,
-    )
-
-
-def follow(display, *records):
-    for one in records:
-        display("start", one)
-        display("progress", one)
-        display("end", one)
-
-
-def display_on(out, maximize=True, total=4):
-    return LiveDisplay({"FedGM": total, "FedAvg": total}, 2, maximize, 2, out)
+def follow(display, lane, *outcomes):
+    """Run the next jobs of a lane, one after another, and tell the display."""
+    for score, status, message in outcomes:
+        record = take(lane)
+        display("start", record)
+        display("progress", record)
+        end(lane, record, score, status, message=message)
+        display("end", record)
 
 
 def test_no_terminal_gets_one_plain_line_per_run():
-    out = console()
-    with display_on(out) as display:
+    out, lanes = console(), make_lanes()
+    with LiveDisplay(lanes, 2, out) as display:
         follow(
             display,
-            record(0, 0.5),
-            record(1, 0.0, "diverged", message="diverged in round 3"),
-            record(2, None, "failed", message="bad [/luck] in [enforce fail]"),
-            record(7, 0.75, kind="confirmation"),
+            lanes["FedGM"],
+            (0.5, "complete", ""),
+            (0.0, "diverged", "diverged in round 3"),
+            (None, "failed", "bad [/luck] in [enforce fail]"),
+            (0.75, "complete", ""),
         )
-    assert out.file.getvalue().splitlines() == [
-        "FedGM 1/4 complete 0.5000  server.lr=0.5",
-        "FedGM 2/4 diverged 0.0000  server.lr=1.5  (diverged in round 3)",
-        "FedGM 3/4 failed -  server.lr=2.5  (bad [/luck] in [enforce fail])",
-        "FedGM confirmed 1/2 seed=7 complete 0.7500  server.lr=7.5",
+    lines = out.file.getvalue().splitlines()
+    assert lines[:3] == [
+        "FedGM 1/3 complete 0.5000  server.lr=0.5",
+        "FedGM 2/3 diverged 0.0000  server.lr=1  (diverged in round 3)",
+        "FedGM 3/3 failed -  server.lr=2  (bad [/luck] in [enforce fail])",
     ]
+    assert lines[3].startswith("FedGM confirmed 1/2 seed=")
+    assert "\x1b" not in out.file.getvalue()
 
 
-def test_a_long_line_is_not_broken():
-    out = console()
-    with display_on(out) as display:
-        follow(display, record(0, 0.5, values={f"very.long.name{i}": i for i in range(12)}))
-    assert len(out.file.getvalue().splitlines()) == 1
-
-
-def test_a_terminal_gets_the_table():
-    out = console(terminal=True)
-    with display_on(out) as display:
-        follow(display, record(0, 0.5), record(1, 0.9), record(2, 0.0, "diverged"))
-        display("start", record(3, None))
+def test_a_terminal_gets_the_table_with_the_best_of_each_method():
+    out, lanes = console(terminal=True), make_lanes()
+    with LiveDisplay(lanes, 2, out) as display:
+        follow(display, lanes["FedGM"], (0.5, "complete", ""), (0.9, "diverged", "x"))
+        display("start", take(lanes["FedAvg"]))
     text = out.file.getvalue()
-    assert "best score" in text
-    assert "FedAvg" in text
-    assert "0.9000" in text
-    assert "server.lr=1.5" in text
-    assert "3/4" in text
-    assert "FedGM 1/4 complete" not in text  # no plain lines beside it
+    for part in ("best score", "FedAvg", "0.5000", "server.lr=0.5", "2/3", "0/2"):
+        assert part in text
+    assert "0.9000" not in text  # what diverged is no best
+    assert "FedGM 1/3 complete" not in text  # no plain lines beside it
 
 
-@pytest.mark.parametrize(("maximize", "best"), [(True, 0.9), (False, 0.5)])
-def test_the_best_is_a_complete_trial_and_no_confirmation(maximize, best):
-    with display_on(console(), maximize) as display:
-        follow(
-            display,
-            record(0, 0.7),
-            record(1, 0.9),
-            record(2, 0.5),
-            record(3, 0.99 if maximize else 0.01, "pruned"),
-            record(4, 0.99 if maximize else 0.01, "diverged"),
-            record(5, None, "failed"),
-            record(6, 0.99 if maximize else 0.01, kind="confirmation"),
-        )
-        progress = display.methods["FedGM"]
-    assert progress.best.score == best
-    assert (progress.done, progress.diverged, progress.confirmed, progress.running) == (6, 1, 1, 0)
+def test_the_time_left_counts_the_runs_that_are_left():
+    lanes, now = make_lanes(), [0.0]
+    display = LiveDisplay(lanes, 1, console(), clock=lambda: now[0])
+    assert display.render().title == "no run has ended yet"
+    now[0] = 20.0
+    follow(display, lanes["FedGM"], (0.5, "complete", ""))
+    # 2 and 2 trials and twice 2 confirmations of 10 s each
+    assert display.render().title == "about 0:01:20 left, 3 runs a minute"
+    assert LiveDisplay(lanes, 4, console())._left() == "no run has ended yet"
 
 
-def test_the_time_left_is_an_estimate_that_passes_a_day():
-    display = display_on(console(), total=40_000)
-    assert "no trial has ended yet" in display.render().title
-    follow(display, record(0, 0.5))
-    assert "days" in display.render().title
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_after_a_resume_what_had_ended_is_not_waited_for(seeds):
+    raw_lanes = make_lanes(seeds=seeds)
+    del raw_lanes["FedAvg"]
+    lane = raw_lanes["FedGM"]
+    begun = take(lane)
+    end(lane, begun, 0.5)
+    (again,) = (make_lanes(seeds=seeds)["FedGM"],)
+    entry = {"event": "proposed", "number": 0, "values": begun.values, "attrs": {}}
+    again.restore([entry], [begun])
+    display = LiveDisplay({"FedGM": again}, 1, console(), clock=lambda: 0.0)
+    display("start", begun)
+    display("end", begun)
+    waiting = 3 * seeds - 1 + 2
+    assert display.render().title.startswith(f"about 0:{waiting * 10 // 60:02}:")
+    assert display.render().title.split()[1].endswith(f"{waiting * 10 % 60:02}")
+
+
+def test_a_closed_method_has_no_trials_left():
+    lanes = make_lanes()
+    display = LiveDisplay(lanes, 1, console(), clock=lambda: 0.0)
+    follow(display, lanes["FedGM"], (0.5, "complete", ""))
+    for lane in lanes.values():
+        lane.closed = True
+    assert display.render().title.startswith("about 0:00:40 left")
 
 
 def test_brackets_in_a_name_are_no_markup():
     out = console(terminal=True)
-    with LiveDisplay({"[/FedGM]": 1}, 1, True, 1, out):
+    with LiveDisplay({"[/FedGM]": make_lanes()["FedGM"]}, 1, out):
         pass
     assert "[/FedGM]" in out.file.getvalue()

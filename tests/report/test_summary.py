@@ -1,9 +1,9 @@
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lanes import end, finish, make_lanes, take
 from scipy import stats
 
 from fltune.report.summary import (
@@ -13,21 +13,14 @@ from fltune.report.summary import (
     finite,
     mean_curve,
     summarise,
+    summarise_method,
 )
 from fltune.search.record import TrialRecord
-
-METHOD = SimpleNamespace(extendable_edges=lambda values: {"server.lr": "highest"})
 
 
 def record(number=0, status="complete", **changes):
     given = {"method": "A", "kind": "trial", "number": number, "values": {"server.lr": 1.0}}
     return TrialRecord(**{**given, "seed": number, "status": status, **changes})
-
-
-def confirmed(number, accuracy, status="complete"):
-    metrics = {"test/accuracy": accuracy, "test/loss": 1.0 + number} if accuracy is not None else {}
-    comm = {"up_bits": 100.0 * (number + 1), "down_bits": 50.0}
-    return record(number, status, kind="confirmation", metrics=metrics, comm=comm)
 
 
 @pytest.mark.parametrize("values", [[0.9, 0.8, 0.85], [1.0, 2.0], [0.5] * 4, [3.0, -1.0, 8.5, 2.0]])
@@ -61,48 +54,79 @@ def test_one_seed_has_no_interval_and_none_has_nothing():
     assert Interval.of([0.5, math.nan]).seeds == 1
 
 
+def reduced(outcomes, confirmations, **search):
+    """Reduce one method, whose runs end as given: (status, score), then (status, test, val)."""
+    lane = make_lanes(**{"confirm_seeds": len(confirmations), **search})["FedGM"]
+    for status, score in outcomes:
+        end(lane, take(lane), score, status, client_samples=10)
+    for i, (status, test, val) in enumerate(confirmations):
+        run = take(lane)
+        known = {} if test is None else {"test/accuracy": test, "test/loss": 1.0 + i}
+        metrics = {"val/accuracy": val or 0.0, **known}
+        comm = {"up_bits": 100.0 * (i + 1), "down_bits": 50.0}
+        end(lane, run, val, status, metrics=metrics, comm=comm)
+    return summarise_method(lane)
+
+
+TRIALS = [("complete", 0.5), ("diverged", 0.0), ("complete", 0.6)]
+
+
 def test_a_method_is_reduced_to_its_counts_winner_and_intervals():
-    trials = [
-        record(0, score=0.5, client_samples=10),
-        record(1, "diverged", score=0.0, client_samples=3),
-        record(2, "pruned", score=0.4, client_samples=5),
-        record(3, "failed"),
-        record(4, score=0.6, client_samples=10),
-    ]
-    summary = summarise(METHOD, trials, trials[4], [confirmed(0, 0.8), confirmed(1, 0.6)])
-    assert (summary.trials, summary.pruned, summary.diverged, summary.failed) == (5, 1, 1, 1)
-    assert (summary.best, summary.val) == ({"server.lr": 1.0}, 0.6)
-    assert summary.client_samples == 28
+    summary = reduced(TRIALS, [("complete", 0.8, 0.55), ("complete", 0.6, 0.55)])
+    assert (summary.trials, summary.pruned, summary.diverged, summary.failed) == (3, 0, 1, 0)
+    assert (summary.best, summary.val) == ({"server.lr": 2.0}, 0.6)
+    assert summary.client_samples == 30
     assert summary.edges == {"server.lr": "highest"}
+    assert [edge.parameter for edge in summary.beyond] == ["server.lr"]
     assert summary.test.mean == pytest.approx(0.7)
     assert summary.metrics["test/loss"].mean == pytest.approx(1.5)
     assert (summary.bits_up, summary.bits_down) == (150.0, 50.0)
     assert summary.seeds_diverged == 0
 
 
+@pytest.mark.parametrize(
+    ("mode", "best", "optimism"), [("max", 0.6, 0.05), ("min", 0.5, -0.05 + 0.1)]
+)
+def test_optimism_is_positive_where_the_search_was_too_optimistic(mode, best, optimism):
+    runs = [("complete", 0.8, 0.55), ("complete", 0.6, 0.55)]
+    trials = [("complete", 0.5), ("complete", 0.7 if mode == "min" else 0.4), ("complete", 0.6)]
+    summary = reduced(trials, runs, mode=mode)
+    assert summary.val == best
+    assert summary.optimism == pytest.approx(optimism)
+    assert summary.too_optimistic  # both fresh runs agree, and not with the search
+
+
 def test_a_seed_that_diverged_has_no_accuracy_and_its_loss_is_left_out():
-    runs = [confirmed(0, 0.8), confirmed(1, None, "diverged"), confirmed(2, 0.7)]
-    summary = summarise(METHOD, [record(score=0.9)], record(score=0.9), runs)
+    runs = [("complete", 0.8, 0.5), ("diverged", None, 0.0), ("complete", 0.7, 0.5)]
+    summary = reduced(TRIALS, runs)
     assert summary.seeds_diverged == 1
     assert (summary.test.mean, summary.test.seeds) == (pytest.approx(0.5), 3)
     assert (summary.metrics["test/loss"].mean, summary.metrics["test/loss"].seeds) == (2.0, 2)
 
 
-def test_a_confirmation_that_failed_counts_nowhere_but_is_counted():
-    runs = [confirmed(0, 0.8), confirmed(1, None, "failed")]
-    summary = summarise(METHOD, [record(score=0.9)], record(score=0.9), runs)
-    assert (summary.seeds_failed, summary.test.seeds, summary.test.mean) == (1, 1, 0.8)
-
-
 def test_a_method_without_a_winner():
-    summary = summarise(METHOD, [record(0, "diverged")], None, [])
+    summary = reduced([("diverged", 0.0), ("failed", None), ("diverged", 0.0)], [])
     assert (summary.best, summary.val, summary.test, summary.edges) == ({}, None, None, {})
-    assert (summary.bits_up, summary.bits_down) == (0.0, 0.0)
+    assert (summary.bits_up, summary.bits_down, summary.optimism) == (0.0, 0.0, None)
+    assert (summary.diverged, summary.failed) == (2, 1)
 
 
-def test_a_task_without_classes_reports_its_loss():
-    one = record(kind="confirmation", metrics={"test/loss": 0.25, "val/loss": 0.5})
-    assert summarise(METHOD, [record()], record(), [one]).test.mean == 0.25
+def test_a_winner_that_diverged_on_every_seed_counts_as_zero():
+    summary = reduced(TRIALS, [("diverged", None, 0.0)] * 2)
+    assert (summary.test.mean, summary.test.seeds, summary.seeds_diverged) == (0.0, 2, 2)
+
+
+def test_methods_are_compared_to_the_best_of_their_cell():
+    lanes = make_lanes()
+    finish(lanes["FedGM"], lambda r: (0.5, 0.9))
+    finish(lanes["FedAvg"], lambda r: (0.5, 0.8 + 0.001 * (r.seed % 7)))
+    summary = summarise(lanes, summary_of())
+    assert summary.methods["FedGM"].against_best is None
+    found = summary.methods["FedAvg"].against_best
+    assert found.difference.seeds == 2
+    assert found.difference.mean == pytest.approx(-0.1, abs=0.01)
+    summary.methods["FedGM"].scenario = {"method": "FedGM", "alpha": "mild"}
+    assert list(summary.by_cell()) == ["alpha mild", ""]
 
 
 def test_the_mean_curve_has_the_rounds_that_all_runs_have():
@@ -165,10 +189,3 @@ def test_json_has_no_nan_and_all_that_is_promised():
 def test_finite_leaves_all_else_alone():
     plain = {"a": [1, "nan", None, True, {"b": 2.5}]}
     assert finite(plain) == plain
-
-
-def test_a_winner_that_diverged_on_every_seed_counts_as_zero():
-    bad = {"val/accuracy": 0.1, "train/loss": math.nan}
-    runs = [record(i, "diverged", kind="confirmation", metrics=bad) for i in range(2)]
-    summary = summarise(METHOD, [record(score=0.9)], record(score=0.9), runs)
-    assert (summary.test.mean, summary.test.seeds, summary.seeds_diverged) == (0.0, 2, 2)

@@ -1,10 +1,16 @@
 import io
+import math
 
 import pytest
 from rich.console import Console
 
+from fltune.report.statistics import Comparison
 from fltune.report.summary import Interval, MethodSummary, Summary
 from fltune.report.table import interval_text, markdown, print_summary, short, warnings_of
+from fltune.search.edges import Edge
+
+TREND = [(0.5, 0.7), (1.23456, 0.91)]
+EDGE = Edge("server.lr", "highest", 1.23456, TREND, True, {"grid": [1, 2]})
 
 
 def summary(**changes):
@@ -18,9 +24,17 @@ def summary(**changes):
         "failed": 0,
         "seeds_diverged": 0,
         "edges": {"server.lr": "highest"},
+        "beyond": [EDGE],
         "client_samples": 1_250_000,
     }
-    fedavg = {**fedgm, "best": {"server.lr": 0.5}, "edges": {}, "val": 0.8, "diverged": 0}
+    fedavg = {
+        **fedgm,
+        "best": {"server.lr": 0.5},
+        "edges": {},
+        "beyond": [],
+        "val": 0.8,
+        "diverged": 0,
+    }
     fedavg["metrics"] = {"test/accuracy": Interval.of([0.7])}
     methods = {"FedAvg": MethodSummary(**fedavg), "Multistage FedGM": MethodSummary(**fedgm)}
     for name, change in changes.items():
@@ -51,7 +65,7 @@ def test_the_table_fits_80_columns_with_every_method_and_its_values():
 
 def test_brackets_of_values_are_no_markup():
     assert "[relu, tanh]" in printed(summary(), width=140)
-    broken = summary(best={"[/x]": 1.0}, edges={})
+    broken = summary(best={"[/x]": 1.0}, beyond=[])
     broken.experiment = "[bold]digits"
     text = printed(broken, width=140)
     assert "[/x]=1" in text
@@ -79,23 +93,29 @@ def test_a_task_without_classes_is_headed_by_its_loss():
 
 
 def test_warnings_say_what_to_distrust():
-    assert warnings_of(summary(edges={})) == []
+    assert warnings_of(summary(beyond=[])) == []
     (edge,) = warnings_of(summary())
     assert edge == (
-        "Multistage FedGM: the winner's server.lr=1.235 is the highest of its space; "
-        "the best value may lie beyond, widen the range"
+        "Multistage FedGM: the winner's server.lr=1.235 is the highest of its space, where the "
+        "score still gets better (0.7 at 0.5, 0.91 at 1.235); the best value may lie beyond, widen "
+        "it with --set 'methods.Multistage FedGM.space.server.lr={\"grid\": [1, 2]}'"
     )
-    text = "\n".join(warnings_of(summary(edges={}, failed=2, seeds_diverged=1, seeds_failed=3)))
+    outcome = summary()
+    outcome.extend = "python -m fltune extend digits-1"
+    (edge,) = warnings_of(outcome)
+    assert ": python -m fltune extend digits-1 --set 'methods.Multistage FedGM.space" in edge
+    assert "--set 'methods.Multistage" in printed(outcome)  # in one piece, to be copied
+    text = "\n".join(warnings_of(summary(beyond=[], failed=2, seeds_diverged=1, seeds_failed=3)))
     assert "FedAvg: 2 of 12 trials failed with an error" in text
     assert "FedAvg: 3 confirmation runs failed with an error" in text
     assert "FedAvg: the winner diverged on 1 confirmation seeds" in text
 
 
 def test_a_method_without_a_winner_is_shown_as_such():
-    lost = summary(edges={}, best={}, val=None, metrics={})
+    lost = summary(beyond=[], best={}, val=None, metrics={})
     assert "FedAvg: no trial completed; nothing to confirm" in warnings_of(lost)
     assert "no trial completed" in printed(lost, width=120)
-    assert "| FedAvg |  | - | - | 12 | 0 |" in markdown(lost, "hint")
+    assert "| FedAvg |  | - | - |  | 12 | 0 |" in markdown(lost, "hint")
 
 
 def test_markdown_holds_the_same_table():
@@ -119,3 +139,51 @@ def test_values_are_short(value, text):
 
 def test_no_interval_is_a_dash():
     assert interval_text(None) == "-"
+
+
+def test_a_gap_that_the_spread_does_not_explain_is_a_warning():
+    assert warnings_of(summary(beyond=[], optimism=0.1)) == []
+    text = warnings_of(summary(beyond=[], optimism=0.1234567, too_optimistic=True))[0]
+    assert "FedAvg: the winner's val/accuracy was 0.1235 better in the search than on fresh" in text
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0123, "p 0.012"), (1e-9, "p < 0.001"), (math.nan, "")])
+def test_the_difference_to_the_best_stands_below_the_result(p, text):
+    outcome = summary()
+    outcome.methods["FedAvg"].against_best = Comparison(Interval.of([-0.2, -0.25]), p)
+    shown = printed(outcome)
+    assert "-0.2250" in shown
+    assert text in shown
+    assert ("(p " in shown) == bool(text)
+    assert max(len(line) for line in shown.splitlines() if "│" in line) <= 80
+    assert "-0.2250" in markdown(outcome, "hint")
+
+
+def test_methods_are_grouped_by_scenario_under_their_own_names():
+    outcome = summary()
+    for cell, (name, m) in zip(("harsh", "mild"), outcome.methods.items(), strict=True):
+        m.scenario = {"method": name, "alpha": cell}
+    outcome.methods = {f"{k} @ x": m for k, m in outcome.methods.items()}
+    text = printed(outcome)
+    assert "@ x" not in text.split("warning")[0]
+    assert text.index("alpha harsh") < text.index("FedAvg") < text.index("alpha mild")
+    lines = markdown(outcome, "hint").splitlines()
+    assert lines.index("**alpha harsh**") < lines.index("**alpha mild**")
+
+
+def test_several_objectives_have_a_table_of_their_front():
+    front = [{"values": {"server.lr": 0.5}, "scores": [0.9, 1e6]}]
+    outcome = summary(front=front)
+    assert "Pareto" not in printed(outcome)
+    outcome.objectives = ["val/accuracy", "comm/up_bits"]
+    text = printed(outcome)
+    assert "Pareto front of each method" in text
+    assert "1e+06" in text
+    assert "| FedAvg | 0.9 | 1e+06 | server.lr=0.5 |" in markdown(outcome, "hint")
+
+
+def test_the_seeds_of_the_search_are_stated():
+    outcome = summary()
+    assert "in the search" not in printed(outcome)
+    outcome.seeds = 5
+    assert "Each config was run on 5 seeds" in " ".join(printed(outcome).split())

@@ -8,7 +8,9 @@ from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig, load
 
 REPOSITORY = Path(__file__).parents[2]
-SPACES = sorted((REPOSITORY / "search_spaces").rglob("*.yaml"))
+SPACES = sorted(
+    p for p in (REPOSITORY / "search_spaces").rglob("*.yaml") if not p.name.startswith("_")
+)
 
 GOOD = """
 experiment:
@@ -80,9 +82,8 @@ def problems_of(raw, **options):
         ("methods", ["FedAvg"], "methods: name at least one method to tune"),
         ("methods/FedGM", ["a"], "methods.FedGM: found ['a']; a mapping belongs there"),
         ("methods/FedGM", None, "methods.FedGM: found None; a mapping belongs there"),
-        ("methods/FedGM", {}, "methods.FedGM.space: found {}; name at least one parameter"),
-        ("methods/FedGM/space", {}, "methods.FedGM.space: found {}; name at least one parameter"),
-        ("methods/FedGM/space", [1], "methods.FedGM.space: found [1]; name at least one"),
+        ("methods/FedGM", {}, "methods.FedGM.space: found nothing; name the parameters to tune"),
+        ("methods/FedGM/space", [1], "methods.FedGM.space: found [1]; name the parameters"),
         (
             "methods/FedGM/space/server.lr",
             {"grid": []},
@@ -431,3 +432,53 @@ def test_every_search_space_validates_and_says_how_it_is_run(path):
     assert config.methods
     first = path.read_text(encoding="utf-8").splitlines()[0]
     assert first == f"# python -m fltune search {path.relative_to(REPOSITORY).as_posix()}"
+
+
+def test_an_empty_space_runs_the_methods_own_values_once():
+    config = SearchConfig.parse(changed("methods/FedGM/space", {}))
+    method = config.method("FedGM")
+    assert (method.space.cells, method.trials(config.settings.search)) == (1, 1)
+
+
+def test_a_space_is_set_by_hand_in_a_method_whose_name_holds_dots(tmp_path):
+    raw = good()
+    raw["methods"]["FedGM 0.9 @ P1, mild"] = raw["methods"].pop("FedGM")
+    raw["methods"]["FedGM 0"] = raw["methods"]["FedAvg"]
+    path = tmp_path / "dots.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    setting = "methods.FedGM 0.9 @ P1, mild.space.server.lr={grid: [1, 2]}"
+    method = SearchConfig.read(path, [setting]).method("FedGM 0.9 @ P1, mild")
+    assert method.space.to_yaml()["server.lr"] == {"grid": [1, 2]}
+    assert "server.beta" in method.space.entries
+    with pytest.raises(ConfigError, match=r"names no method; known: FedAvg"):
+        SearchConfig.read(path, ["methods.FedGN.space.server.lr={grid: [1, 2]}"])
+
+
+def test_values_are_taken_over_from_a_method_that_there_is():
+    raw = changed("methods/FedGM/inherit", {"from": "FedAv"})
+    (problem,) = problems_of(raw)
+    assert problem.startswith(
+        "methods.FedGM.inherit.from: unknown method 'FedAv'; did you mean 'FedAvg'?"
+    )
+    raw["methods"]["FedGM"]["inherit"] = {"from": "FedAvg", "keys": []}
+    (problem,) = problems_of(raw)
+    assert problem.startswith("methods.FedGM.inherit: keys: found []")
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_the_frozen_config_of_every_shipped_file_says_the_same(path):
+    config = SearchConfig.read(path)
+    again = SearchConfig.parse(yaml.safe_load(config.as_yaml()))
+    assert list(again.methods) == list(config.methods)
+    for name, method in config.methods.items():
+        other = again.method(name)
+        assert (other.raw, other.to_yaml()) == (method.raw, method.to_yaml())
+        assert (other.inherit, other.scenario) == (method.inherit, method.scenario)
+    assert again.settings.search == config.settings.search
+
+
+def test_a_value_of_the_methods_own_section_is_not_the_bases():
+    raw = changed("experiment/server", {"name": "fedavg"})
+    raw["methods"]["FedGM"]["server"] = {"name": "fedgm"}
+    config = SearchConfig.parse(raw, "x", {"server.nu": 0.3}, ["FedGM"])
+    assert config.method("FedGM").experiment({}).server.nu == 0.3

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import time
@@ -8,7 +9,7 @@ from rich.console import Console
 from fltune.errors import ConfigError, DataError
 from fltune.search.config import SearchConfig
 from fltune.search.plan import plan, print_bill
-from fltune.search.search import check_data
+from fltune.search.preparation import check_data
 
 RAW = {
     "experiment": {
@@ -87,7 +88,7 @@ def test_the_printed_bill_names_every_method(bill):
     text = console.file.getvalue()
     for part in ("my.yaml: the bill", "Grid", "3 (exact grid)", "Drawn", "Staged", "210"):
         assert part in text
-    assert "2 confirmation seeds included" in text
+    assert "2 confirmation seeds, included above" in " ".join(text.split())
 
 
 def test_a_plan_fails_as_the_search_would():
@@ -109,3 +110,63 @@ def test_a_trace_is_found_by_workers_whose_folder_is_another(tmp_path, monkeypat
     check_data(config)
     for method in config.methods.values():
         assert method.experiment({}).participation.file == str(tmp_path / "who.json")
+
+
+def test_seeds_inheritance_and_caps_are_in_the_bill():
+    raw = {
+        **RAW,
+        "methods": {
+            "A": RAW["methods"]["Grid"],
+            "B": {"space": {"client.lr": {"grid": [0.1, 0.2]}}},
+        },
+        "tune": {"method": "A", "share": ["client.lr"]},
+        "search": {
+            "trials": 5,
+            "seeds": 2,
+            "confirm_seeds": 3,
+            "confirm_top": 2,
+            "max_seconds": 3600,
+            "scheduler": "asha",
+            "grace": 20,
+        },
+    }
+    config = SearchConfig.parse(raw, "my.yaml")
+    bill = plan(config)
+    a, b = bill.methods["A"], bill.methods["B"]
+    assert (a.trials, a.runs, a.inherits) == (3, 3 * 2 + 3 * 2, "")
+    assert (b.trials, b.runs, b.inherits) == (1, 1 * 2 + 3, "A")  # its only value is taken over
+    assert a.rounds == a.runs * 60
+    assert a.least_seconds < a.seconds
+    assert b.least_seconds == pytest.approx(b.seconds)
+    low, high = bill.wall_range
+    assert low < bill.wall_seconds < high
+    assert bill.caps == {"max_seconds": 3600.0}
+    console = Console(file=io.StringIO(), width=80)
+    print_bill(bill, config, console)
+    text = " ".join(console.file.getvalue().split())
+    for part in (
+        "takes over",
+        "on 2 search seeds",
+        "best 2 on 3 confirmation seeds",
+        "max_seconds",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"), [(2**50, "it fits"), (2**20, "does NOT fit"), (None, "")]
+)
+def test_the_bill_says_whether_the_memory_is_enough(bill, machine, said):
+    changed = dataclasses.replace(bill, machine_bytes=machine)
+    assert changed.fits == (machine != 2**20)
+    console = Console(file=io.StringIO(), width=100)
+    print_bill(changed, SearchConfig.parse(RAW, "my.yaml"), console)
+    text = console.file.getvalue()
+    assert said in text
+    assert ("GiB there are" in text) == bool(said)
+
+
+def test_a_plan_without_the_source_of_values_is_refused():
+    raw = {**RAW, "tune": {"method": "Drawn", "share": ["client.lr"]}}
+    with pytest.raises(ConfigError, match="add --method 'Drawn'"):
+        plan(SearchConfig.parse(raw, methods=["Grid"]))

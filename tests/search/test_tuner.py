@@ -9,9 +9,6 @@ import pytest
 import yaml
 
 from fltune.errors import ConfigError, FltuneError
-from fltune.search.campaign import Campaign, Lane
-from fltune.search.config import SearchConfig
-from fltune.search.record import TrialRecord
 from fltune.search.search import search
 from fltune.search.settings import Settings
 from fltune.search.tuner import concurrency
@@ -75,83 +72,6 @@ PLAIN = {
 }
 
 
-def ended(score, diverged=False):
-    return {"objective": score, "round": 5, "finished": True, "diverged": diverged}
-
-
-def test_a_lane_confirms_its_best_on_fresh_seeds_when_all_trials_have_ended():
-    config = SearchConfig.parse(PLAIN)
-    lane = Lane(config.method("One"), config.settings.search)
-    jobs = [lane.next(f"t{n}") for n in range(3)]
-    assert [job["values"] for job in jobs] == [{"client.lr": lr} for lr in (0.1, 0.2, 0.3)]
-    assert not any(job["test"] for job in jobs)
-    assert lane.next("t3") is None  # the winner is not known yet
-    lane.ended("t1", ended(0.4), error=False)
-    lane.ended("t0", ended(0.1, diverged=True), error=False)
-    assert lane.next("t3") is None
-    lane.ended("t2", None, error=True)
-    confirmations = [lane.next("t3"), lane.next("t4")]
-    assert [job["values"] for job in confirmations] == [
-        {"client.lr": 0.2, "seed": 41},
-        {"client.lr": 0.2, "seed": 42},
-    ]
-    assert all(job["test"] for job in confirmations)
-    lane.ended("t3", ended(0.0), error=False)  # teaches nothing
-    assert lane.next("t5") == Campaign.FINISHED
-
-
-@pytest.mark.parametrize(
-    "how", [(ended(0.1, True), False), (None, True), ({"objective": 0.1, "round": 1}, False)]
-)
-def test_a_lane_without_a_complete_trial_confirms_nothing(how):
-    config = SearchConfig.parse(PLAIN)
-    lane = Lane(config.method("One"), config.settings.search)
-    for n in range(3):
-        lane.next(f"t{n}")
-        lane.ended(f"t{n}", *how)
-    assert lane.next("t3") == Campaign.FINISHED
-
-
-def test_a_campaign_works_on_the_next_method_while_one_waits(tmp_path):
-    campaign = Campaign(SearchConfig.parse(PLAIN))
-    jobs = {f"t{n}": campaign.suggest(f"t{n}") for n in range(6)}
-    assert [job["method"] for job in jobs.values()] == ["One"] * 3 + ["Two"] * 3
-    assert campaign.suggest("t6") is None
-    for n in range(3):
-        campaign.on_trial_complete(f"t{n}", ended(n / 10))
-    campaign.save(str(tmp_path / "state"))
-    restored = Campaign(SearchConfig.parse(PLAIN))
-    restored.restore(str(tmp_path / "state"))
-    for one in (campaign, restored):
-        for n in range(6, 8):
-            job = one.suggest(f"t{n}")
-            assert (job["method"], job["kind"], job["searched"]) == (
-                "One",
-                "confirmation",
-                {"client.lr": 0.1},
-            )
-        assert one.suggest("t8") is None
-        for n in range(3, 6):
-            one.on_trial_complete(f"t{n}", ended(0.5))
-        assert one.suggest("t8")["method"] == "Two"
-
-
-def test_the_proposals_of_a_method_do_not_depend_on_the_others():
-    def proposals(methods):
-        campaign = Campaign(SearchConfig.parse(PLAIN, methods=methods))
-        seen = []
-        for n in range(20):
-            job = campaign.suggest(f"t{n}")
-            if not isinstance(job, dict):
-                break
-            campaign.on_trial_complete(f"t{n}", ended(n / 10))
-            seen += [job["values"]] if job["method"] == "Two" else []
-        return seen
-
-    assert proposals(["Two"]) == proposals([])
-    assert len(proposals([])) == 3 + 2
-
-
 @pytest.fixture(scope="module")
 def mixed(own_config, tmp_path_factory):
     """One search in which runs break, diverge, are stopped early, and are walked as a grid."""
@@ -198,7 +118,7 @@ def test_a_trial_that_raises_is_failed_with_its_message_and_the_others_go_on(mix
     assert statuses[4] == "complete"
     broken = next(r for r in trials(mixed, "Broken") if r["status"] == "failed")
     assert "a width of 3 is bad luck" in broken["message"]
-    assert broken["score"] is None
+    assert broken["scores"] == []
     summary = mixed[0].methods["Broken"]
     assert summary.failed == 1
     assert summary.best["model.width"] in (4, 5)
@@ -221,7 +141,7 @@ def test_a_method_of_which_every_trial_fails_leaves_the_others_alone(mixed):
 def test_a_run_that_diverges_is_recorded_as_such_and_never_wins(mixed):
     good, bad = trials(mixed, "Diverging")
     assert (good["status"], bad["status"]) == ("complete", "diverged")
-    assert bad["score"] == 0.0
+    assert bad["scores"] == [0.0]
     assert "diverged in round" in bad["message"]
     summary = mixed[0].methods["Diverging"]
     assert (summary.best, summary.diverged) == ({"server.lr": 1.0}, 1)
@@ -277,22 +197,21 @@ def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
     def no_ray(settings):
         yield 1
 
-    def broken(config, concurrent, state, listen):
-        records = [TrialRecord("One", "trial", n, {"client.lr": 0.1}, 0) for n in range(2)]
-        for record in records:
-            record.message = "RuntimeError: bad luck"
-            listen("start", record)
-            listen("end", record)
-        return records
+    def broken(campaign, config, concurrent, on_interrupt):
+        n = 0
+        while campaign.next(f"t{n}") != "done":
+            campaign.started(f"t{n}")
+            campaign.ended(f"t{n}", "RuntimeError: bad luck")
+            n += 1
 
-    monkeypatch.setattr("fltune.search.search.ray_session", no_ray)
-    monkeypatch.setattr("fltune.search.search.run_campaign", broken)
+    monkeypatch.setattr("fltune.search.session.ray_session", no_ray)
+    monkeypatch.setattr("fltune.search.session.run_campaign", broken)
     raw = {**PLAIN, "tracking": {"root": str(tmp_path / "mlruns")}}
     with pytest.raises(FltuneError) as caught:
         search(raw, methods=["One"], name="lost")
     assert str(caught.value) == "every trial failed; the first one said: RuntimeError: bad luck"
     assert caught.value.exit_code == 1
-    assert (tmp_path / "mlruns/searches/lost/trials.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "mlruns/searches/lost/trials.jsonl").read_text().count("\n") == 3
     store = Store.open(
         f"sqlite:///{tmp_path / 'mlruns/mlflow.db'}", "config", tmp_path / "artifacts"
     )
@@ -301,7 +220,7 @@ def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
     assert statuses == {"search": "KILLED", "method": "KILLED", "trial": "FAILED"}
 
 
-@pytest.mark.search
+@pytest.mark.slow
 def test_an_interrupt_ends_the_whole_search(tmp_path):
     raw = {
         **PLAIN,
@@ -310,13 +229,13 @@ def test_an_interrupt_ends_the_whole_search(tmp_path):
     }
     (tmp_path / "long.yaml").write_text(yaml.safe_dump(raw))
     argv = [sys.executable, "-m", "fltune", "search", "long.yaml", "--name", "long"]
-    state = tmp_path / "mlruns/searches/long/ray"
+    journal = tmp_path / "mlruns/searches/long/journal.jsonl"
     with subprocess.Popen(
         argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             patience = time.monotonic() + 90
-            while not any(p.is_dir() for p in state.glob("*")) and time.monotonic() < patience:
+            while not journal.exists() and time.monotonic() < patience:
                 time.sleep(0.2)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)

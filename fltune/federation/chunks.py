@@ -1,0 +1,58 @@
+"""How many samples are evaluated at once: as many as their activations leave room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from fltune.data.federated import Split
+
+EVALUATION_CHUNK = 4096
+"""Most samples evaluated at once."""
+EVALUATION_BYTES = 16 * 2**20
+"""Bytes of the largest activation of a chunk: what a cache still holds. BERT base makes 0.75 MiB
+per sentence of 64 tokens, so that 4096 of them would take 3 GiB."""
+
+
+def samples_at_once(network: nn.Module, split: Split) -> int:
+    """Return the size of a chunk for a network, by the largest output of a layer for one sample."""
+    if len(split) == 0:
+        return EVALUATION_CHUNK
+    largest = [1, split.x[:1].nbytes]
+
+    def look(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            largest.append(output.nbytes)
+
+    leaves = [m for m in network.modules() if not any(True for _ in m.children())]
+    hooks = [module.register_forward_hook(look) for module in leaves]
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            network(split.x[:1])
+    finally:
+        network.train(training)
+        for hook in hooks:
+            hook.remove()
+    return max(1, min(EVALUATION_CHUNK, EVALUATION_BYTES // max(largest)))
+
+
+class Chunks:
+    """A split in evaluation batches; views of it, nothing is copied.
+
+    Args:
+        split: the samples.
+        size: of a batch.
+    """
+
+    def __init__(self, split: Split, size: int = EVALUATION_CHUNK) -> None:
+        self.parts = list(zip(split.x.split(size), split.y.split(size), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(self.parts)

@@ -1,0 +1,300 @@
+"""The methods of a search side by side: what the table, the files and the page are made from.
+
+All of it comes from the search's folder, so a search that was interrupted, or that is still under
+way, is compared as far as it has come, and what is missing is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fltune.errors import ConfigError
+from fltune.report.explain import alone
+from fltune.report.summary import MethodSummary, Summary
+from fltune.report.table import own_name, print_summary, short, warnings_of
+from fltune.search.candidate import Candidate
+from fltune.search.lane import Lane
+from fltune.search.objective import Objective, natural_mode
+from fltune.search.record import TrialRecord
+from fltune.search.settings import SearchSettings
+from fltune.tracking import redact
+
+
+@dataclass(frozen=True)
+class Reach:
+    """When the confirmation runs of a method first reached a target.
+
+    Attributes:
+        rounds: the first evaluated round that did, mean over the seeds that did; None if none did.
+        reached: how many seeds did. A run that diverged or failed has reached nothing.
+        seeds: how many runs there are.
+    """
+
+    rounds: float | None
+    reached: int
+    seeds: int
+
+    @classmethod
+    def of(cls, runs: Sequence[TrialRecord], goal: Objective) -> Reach:
+        """Look through the rows of some runs."""
+        found = [_first_round(run, goal) for run in runs if run.status == "complete"]
+        rounds = [r for r in found if r is not None]
+        return cls(float(np.mean(rounds)) if rounds else None, len(rounds), len(runs))
+
+    def __str__(self) -> str:
+        if not self.seeds:
+            return "-"
+        if self.rounds is None:
+            return "not reached"
+        missed = self.seeds - self.reached
+        return f"{self.rounds:.4g}" + (f" ({missed} of {self.seeds} not)" if missed else "")
+
+
+def _first_round(run: TrialRecord, goal: Objective) -> float | None:
+    assert goal.target is not None
+    for row in run.rows:
+        value = row.get(goal.metric, math.nan)
+        there = value >= goal.target if goal.maximize else value <= goal.target
+        if there and math.isfinite(value):
+            return row["round"]
+    return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in the comparison.
+
+    Attributes:
+        name: as the search calls it.
+        title: the method's own name, without its scenario.
+        scenario: its cell, such as ``alpha harsh``; empty where there are no scenarios.
+        rank: in its cell, from 1.
+        summary: its numbers.
+        reach: rounds to the target; None where there is no target.
+        missing: what the search still lacks of it; empty if nothing.
+        command: what runs its best config alone; empty if there is none.
+    """
+
+    name: str
+    title: str
+    scenario: str
+    rank: int
+    summary: MethodSummary
+    reach: Reach | None
+    missing: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A search, compared.
+
+    Attributes:
+        summary: all numbers, as the search itself reports them.
+        rows: the methods, cell after cell, best first in each.
+        lanes: the methods' work, by name.
+        search: budget, and how winners were chosen.
+        goal: the target; None if none was asked for.
+        config_yaml: the frozen config, without the passwords of its store.
+        hint: the command that opens the MLflow UI.
+        warnings: what to distrust, and what an interrupted search lacks, a sentence each.
+    """
+
+    summary: Summary
+    rows: list[Row]
+    lanes: Mapping[str, Lane]
+    search: SearchSettings
+    goal: Objective | None
+    config_yaml: str
+    hint: str
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def cells(self) -> dict[str, list[Row]]:
+        """The rows of each scenario, by its label."""
+        cells: dict[str, list[Row]] = {}
+        for row in self.rows:
+            cells.setdefault(row.scenario, []).append(row)
+        return cells
+
+    @property
+    def headline(self) -> str:
+        """What is tested: ``test/accuracy``, or ``test/loss`` where the task has no classes."""
+        named = [r.summary.metrics for r in self.rows if r.summary.test is not None]
+        if not named:  # nothing is confirmed yet: as in the search
+            loss = self.search.goals[0].metric.endswith("loss")
+            return "test/loss" if loss else "test/accuracy"
+        return "test/accuracy" if "test/accuracy" in named[0] else "test/loss"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values: the search's own object, and what the comparison adds."""
+        plain = self.summary.as_json()
+        plain["target"] = None if self.goal is None else self.goal.label
+        for row in self.rows:
+            reach = None if row.reach is None else asdict(row.reach)
+            plain["methods"][row.name] |= {
+                "rank": row.rank,
+                "rounds_to_target": reach,
+                "missing": row.missing,
+                "command": row.command,
+            }
+        return plain
+
+
+def build_report(
+    summary: Summary,
+    lanes: Mapping[str, Lane],
+    frozen: Path,
+    target: float | None = None,
+    hint: str = "",
+    resume: str = "",
+) -> Report:
+    """Put a search's methods side by side.
+
+    Args:
+        summary: its numbers.
+        lanes: its methods' work.
+        frozen: its config.
+        target: of the validation metric; a row says when a method reached it.
+        hint: the command that opens the MLflow UI.
+        resume: the command that goes on with the search.
+
+    Raises:
+        ConfigError: the target is no number.
+    """
+    search = next(iter(lanes.values())).search
+    goal = None if target is None else _goal(search, lanes, target)
+    rows = []
+    for cell, methods in summary.by_cell().items():
+        for rank, (name, method) in enumerate(methods, start=1):
+            lane = lanes[name]
+            chosen = lane.chosen
+            rows.append(
+                Row(
+                    name=name,
+                    title=own_name(name, method),
+                    scenario=cell,
+                    rank=rank,
+                    summary=method,
+                    reach=None if goal is None else Reach.of(lane.reported, goal),
+                    missing=missing(lane),
+                    command=alone(lane, chosen, frozen) if chosen else "",
+                )
+            )
+    unfinished = [f"{row.name}: {row.missing}" for row in rows if row.missing]
+    go_on = [f"the search is not finished; go on with: {resume}"] if unfinished and resume else []
+    said = [*unfinished, *go_on, *warnings_of(summary)]
+    return Report(summary, rows, lanes, search, goal, shared_yaml(frozen), hint, said)
+
+
+def _goal(search: SearchSettings, lanes: Mapping[str, Lane], target: float) -> Objective:
+    """Return the target as an objective of the validation metric."""
+    if not math.isfinite(target):
+        raise ConfigError(f"--target: found {target}; must be a finite number, such as 0.9")
+    metric, main = validation_metric(search, lanes), search.goals[0]
+    rising = main.maximize if metric == main.metric else natural_mode(metric) == "max"
+    return Objective(metric, rising, target=target)
+
+
+def validation_metric(search: SearchSettings, lanes: Mapping[str, Lane]) -> str:
+    """Return the first objective's metric if it is a validation one, else accuracy, else loss."""
+    main = search.goals[0].metric
+    if main.startswith("val/"):
+        return main
+    runs = [run for lane in lanes.values() for run in lane.reported]
+    classes = any("val/accuracy" in row for run in runs for row in run.rows)
+    return "val/accuracy" if classes else "val/loss"
+
+
+def missing(lane: Lane) -> str:
+    """Say what the search still lacks of a method; empty if nothing."""
+    left = lane.planned - lane.done
+    if lane.confirmed and _capped(lane.search):  # the budget was spent before the trials were
+        left = sum(c.status == "running" for c in lane.candidates.values())
+    lacks = [f"{left} of {lane.planned} trials"] if left > 0 else []
+    seeds = _unconfirmed(lane, lane.winners)
+    if seeds:
+        lacks.append(f"{seeds} of {lane.planned_confirmations} confirmation runs")
+    return f"{' and '.join(lacks)} still to come" if lacks else ""
+
+
+def _capped(search: SearchSettings) -> bool:
+    caps = (search.max_seconds, search.max_client_samples, search.max_bytes)
+    return any(cap is not None for cap in caps)
+
+
+def _unconfirmed(lane: Lane, winners: Sequence[Candidate]) -> int:
+    numbers = {c.number for c in winners}
+    return lane.search.confirm_seeds * len(numbers) - sum(
+        run.number in numbers for run in lane.confirmed
+    )
+
+
+def shared_yaml(frozen: Path) -> str:
+    """Return a frozen config as it may be passed on: without the passwords of its store."""
+    raw = yaml.safe_load(frozen.read_text(encoding="utf-8"))
+    uri = (raw.get("tracking") or {}).get("uri")
+    if uri:
+        raw["tracking"]["uri"] = redact(uri)
+    return yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
+
+
+def bits_text(bits: float) -> str:
+    """Show a number of bits in a unit that people know: 1.2 MiB."""
+    amount = bits / 8
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:.4g} TiB"
+
+
+def edges_text(summary: MethodSummary) -> str:
+    """Show the parameters whose winning value is on a border."""
+    return ", ".join(
+        f"{key}={short(summary.best.get(key))} {side}" for key, side in summary.edges.items()
+    )
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the table of results, then what it has no room for."""
+    print_summary(report.summary, console, report.hint, report.search.confirm_seeds)
+    print_costs(report, console)
+
+
+def print_costs(report: Report, console: Console) -> None:
+    """Print what the table of results has no room for: cost, speed, and what to distrust."""
+    caption = "Communication of one confirmed run; optimism: how much better the score was in the "
+    caption += "search than on fresh seeds."
+    if report.goal is not None:
+        caption = f"{report.goal.label}: mean over the fresh seeds that reached it. {caption}"
+    title = escape(f"{report.summary.name}: cost and trust")
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("method", style="bold", overflow="fold")
+    columns = ["uplink", "downlink", "client samples", "optimism"]
+    if report.goal is not None:
+        columns.insert(0, "rounds to target")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in report.rows:
+        m = row.summary
+        cells = [bits_text(m.bits_up), bits_text(m.bits_down)]
+        cells += [f"{m.client_samples:,}", "-" if m.optimism is None else f"{m.optimism:+.4f}"]
+        if row.reach is not None:
+            cells.insert(0, str(row.reach))
+        table.add_row(*map(escape, [row.name, *cells]))
+    console.print(table)
+    for row in report.rows:
+        if row.missing:
+            text = escape(f"{row.name}: {row.missing}")
+            console.print(f"[yellow]unfinished:[/yellow] {text}", highlight=False)

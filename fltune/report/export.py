@@ -1,0 +1,219 @@
+r"""A comparison as a CSV or LaTeX file.
+
+The CSV file has a row per method, and always these columns, empty where something is not known:
+
+    scenario           the cell, such as "alpha harsh"; empty without scenarios
+    rank               in its scenario, by the test mean
+    method             the method's own name
+    best               the winner's values, a JSON object of dotted names
+    val                the winner's score in the search, on validation data
+    test_metric        test/accuracy, or test/loss
+    test_mean, test_std, test_low, test_high, seeds
+                       over the confirmation seeds; low and high bound the 95% interval of the mean
+    difference, difference_low, difference_high, p
+                       to the best method, paired by seed; p with Holm's correction
+    rounds_to_target, reached
+                       the mean first round over the seeds that reached it, and how many did
+    uplink_bits, downlink_bits
+                       of one confirmed run
+    client_samples     that the trials processed, confirmation apart
+    trials, pruned, diverged, failed
+                       configs, and how many of them ended so
+    edges              winning values on a border of the space: "server.lr highest; ..."
+    optimism           how much better the score was in the search than on fresh seeds
+    missing            what an interrupted search still lacks
+
+The LaTeX file is a ``tabular`` for the booktabs package.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fltune.errors import ConfigError
+from fltune.report.compare import Report, Row, bits_text
+from fltune.report.summary import Interval, finite
+from fltune.report.table import short
+
+COLUMNS = (
+    "scenario",
+    "rank",
+    "method",
+    "best",
+    "val",
+    "test_metric",
+    "test_mean",
+    "test_std",
+    "test_low",
+    "test_high",
+    "seeds",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+    "rounds_to_target",
+    "reached",
+    "uplink_bits",
+    "downlink_bits",
+    "client_samples",
+    "trials",
+    "pruned",
+    "diverged",
+    "failed",
+    "edges",
+    "optimism",
+    "missing",
+)
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "\n": " ",
+}
+
+
+def as_csv(report: Report) -> str:
+    """Return the CSV file."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in report.rows:
+        writer.writerow({k: _cell(v) for k, v in _record(row, report.headline).items()})
+    return out.getvalue()
+
+
+def _record(row: Row, headline: str) -> dict[str, Any]:
+    m, test = row.summary, row.summary.test
+    record: dict[str, Any] = {
+        "scenario": row.scenario,
+        "rank": row.rank,
+        "method": row.title,
+        "best": json.dumps(finite(m.best), ensure_ascii=False),
+        "val": m.val,
+        "test_metric": headline if test is not None else None,
+    }
+    if test is not None:
+        spread = {f"test_{k}": getattr(test, k) for k in ("mean", "std", "low", "high")}
+        record |= {**spread, "seeds": test.seeds}
+        record |= {"uplink_bits": m.bits_up, "downlink_bits": m.bits_down}
+    if m.against_best is not None:
+        d = m.against_best.difference
+        record |= {"difference": d.mean, "difference_low": d.low, "difference_high": d.high}
+        record["p"] = m.against_best.p
+    if row.reach is not None:
+        record |= {"rounds_to_target": row.reach.rounds, "reached": row.reach.reached}
+    counts = ("client_samples", "trials", "pruned", "diverged", "failed", "optimism")
+    record |= {key: getattr(m, key) for key in counts}
+    record["edges"] = "; ".join(f"{key} {side}" for key, side in m.edges.items())
+    return {**record, "missing": row.missing}
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a file keeps it: nothing for what is no number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_latex(report: Report) -> str:
+    """Return the LaTeX table: best values, scores, difference to the best; the best in bold."""
+    heads = ["method", "best values", report.summary.metric, report.headline.replace("/", " ")]
+    heads += ["difference ($p$)", "uplink"]
+    if report.goal is not None:
+        heads.append("rounds to target")
+    columns = "ll" + "r" * (len(heads) - 2)
+    named = [h if "$" in h else escape_latex(h) for h in heads]
+    lines = [
+        "% needs \\usepackage{booktabs}; mean and half the 95% interval over fresh seeds",
+        f"\\begin{{tabular}}{{{columns}}}",
+        "\\toprule",
+        f"{' & '.join(named)} \\\\",
+    ]
+    for scenario, rows in report.cells.items():
+        lines.append("\\midrule")
+        if scenario:
+            title = f"\\emph{{{escape_latex(scenario)}}}"
+            lines += [f"\\multicolumn{{{len(heads)}}}{{l}}{{{title}}} \\\\"]
+        lines += [f"{' & '.join(_latex_cells(row))} \\\\" for row in rows]
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def _latex_cells(row: Row) -> list[str]:
+    m = row.summary
+    best = ", ".join(f"{key}={short(value)}" for key, value in m.best.items())
+    name = escape_latex(row.title)
+    cells = [
+        f"\\textbf{{{name}}}" if row.rank == 1 and m.test is not None else name,
+        escape_latex(best) if best else "--",
+        "--" if m.val is None else f"${m.val:.4f}$",
+        _latex_interval(m.test),
+        _latex_difference(row),
+        bits_text(m.bits_up) if m.test is not None else "--",
+    ]
+    if row.reach is not None:
+        cells.append(escape_latex(str(row.reach)) if row.reach.seeds else "--")
+    return cells
+
+
+def _latex_interval(test: Interval | None) -> str:
+    if test is None:
+        return "--"
+    half = "" if test.seeds == 1 else f" \\pm {test.high - test.mean:.4f}"
+    return f"${test.mean:.4f}{half}$"
+
+
+def _latex_difference(row: Row) -> str:
+    against = row.summary.against_best
+    if against is None:
+        return "--"
+    shown = "< 0.001" if against.p < 1e-3 else f"= {against.p:.3f}"
+    p = "" if math.isnan(against.p) else f"\\ (p {shown})"
+    return f"${against.difference.mean:+.4f}{p}$"
+
+
+def escape_latex(text: str) -> str:
+    """Return text that LaTeX prints as it is."""
+    return "".join(LATEX.get(letter, letter) for letter in text)
+
+
+def write_files(
+    report: Report, html: Path | None = None, csv: Path | None = None, latex: Path | None = None
+) -> list[Path]:
+    """Write the files that are wanted; return their paths.
+
+    Args:
+        report: the comparison.
+        html: where the page goes.
+        csv: where the CSV file goes.
+        latex: where the LaTeX table goes.
+
+    Raises:
+        ConfigError: one cannot be written.
+    """
+    from fltune.report.page import as_html  # plotly takes a second to import
+
+    wanted = (("--html", html, as_html), ("--csv", csv, as_csv), ("--latex", latex, as_latex))
+    written = []
+    for option, path, make in wanted:
+        if path is None:
+            continue
+        try:
+            path.write_text(make(report), encoding="utf-8")
+        except OSError as error:
+            text = f"{option}: {path} cannot be written: {error.strerror}"
+            raise ConfigError(text) from error
+        written.append(path)
+    return written

@@ -1,0 +1,313 @@
+"""The page's pictures of what happened: learning curves, the course of the search, who holds what.
+
+A picture has one or more views, of which the page shows one at a time: another axis, another
+method. Each view says in words what it shows, for those who cannot see it and for those who would
+rather read. Colours are the same for a method everywhere, and are told from light and dark paper;
+text and grids get theirs from the page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fltune.errors import FltuneError
+from fltune.experiment import DataSection
+from fltune.report.compare import Report, Row, validation_metric
+from fltune.report.table import short
+from fltune.search.candidate import Candidate
+from fltune.search.lane import Lane
+from fltune.search.record import TrialRecord
+
+COLOURS = ("#2b7bba", "#c96a00", "#1f9170", "#b8559a", "#7d6fd0", "#c74b4b", "#1590a8", "#8a7d35")
+"""Contrast of at least 3 to white and to the dark page; told apart with colour-blind eyes."""
+GREY = "#8a8a8a"
+DASHES = ("solid", "dash", "dot", "dashdot")
+MARKS = {"complete": "circle", "pruned": "triangle-down", "diverged": "x", "failed": "square-open"}
+"""How a trial ended is seen from its mark, not from its colour alone."""
+AXES = {
+    "round": "rounds",
+    "comm/up_bits": "uplink bits of a run",
+    "clock/seconds": "simulated seconds",
+}
+MOST_PARTITIONS = 6
+"""Different partitions that are drawn; a sweep over many has its own command, plot partition."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a picture.
+
+    Attributes:
+        label: what it is called in the page's choice of views.
+        text: what it shows, in words; or why there is nothing to show.
+        figure: None where there is nothing to show.
+    """
+
+    label: str
+    text: str
+    figure: go.Figure | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture with its views.
+
+    Attributes:
+        key: its name in the page.
+        title: its heading.
+        choice: what its views differ in.
+        views: at least one.
+    """
+
+    key: str
+    title: str
+    choice: str
+    views: list[View]
+
+
+def shown(text: object) -> str:
+    """Return text as plotly shows it literally: it reads tags and entities in labels."""
+    return escape(str(text), quote=False)
+
+
+def styled(figure: go.Figure, height: int = 420, **layout: Any) -> go.Figure:
+    """Give a figure the size and margins of the page; its colours come from the page."""
+    return figure.update_layout(
+        height=height,
+        margin={"l": 60, "r": 16, "t": 24, "b": 60},
+        legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
+        **layout,
+    )
+
+
+def learning_curves(report: Report) -> list[Picture]:
+    """Return the curves of the confirmed winners, a picture per scenario and metric."""
+    metrics = (validation_metric(report.search, report.lanes), "train/loss")
+    titles = list(dict.fromkeys(row.title for row in report.rows))
+    pictures = []
+    for number, (scenario, rows) in enumerate(report.cells.items()):
+        for metric in metrics:
+            views = _curve_views(report, rows, metric, titles)
+            where = f", {scenario}" if scenario else ""
+            key = f"curves-{number}-{metric.replace('/', '-')}"
+            pictures.append(Picture(key, f"{metric}{where}", "against", views))
+    return pictures
+
+
+def _curve_views(
+    report: Report, rows: Sequence[Row], metric: str, titles: Sequence[str]
+) -> list[View]:
+    runs = {row.name: [r for r in report.lanes[row.name].reported if r.rows] for row in rows}
+    known = {key for own in runs.values() for run in own for key in run.rows[-1]}
+    if metric not in known:
+        return [View("rounds", f"No confirmation run has reported {metric} so far.")]
+    views = []
+    for axis, label in AXES.items():
+        if axis not in known:
+            continue
+        figure, told = go.Figure(), []
+        for row in rows:
+            complete = [r for r in runs[row.name] if r.status == "complete"]
+            lost = len(runs[row.name]) - len(complete)
+            curve = _Curve.of(complete, axis, metric)
+            if curve is None:
+                told.append(f"{row.title} has no complete run")
+                continue
+            place = titles.index(row.title)
+            figure.add_traces(_curve_traces(curve, row.title, place))
+            left_out = f"; {lost} that diverged left out" if lost else ""
+            told.append(f"{row.title} ends at {curve.end} over {len(complete)} seeds{left_out}")
+        styled(figure, xaxis_title=label, yaxis_title=metric, hovermode="closest")
+        if report.goal is not None and report.goal.metric == metric:
+            figure.add_hline(y=report.goal.target, line={"dash": "dash", "color": GREY})
+        text = f"Mean {metric} of the confirmed winners; the band is from the lowest to the "
+        views.append(View(label, f"{text}highest seed. {'. '.join(told)}.", figure))
+    return views
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """A metric over the seeds, where every seed has it.
+
+    Attributes:
+        x: mean place on the axis.
+        mean, low, high: over seeds.
+    """
+
+    x: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+    @classmethod
+    def of(cls, runs: Sequence[TrialRecord], axis: str, metric: str) -> _Curve | None:
+        found: dict[float, list[tuple[float, float]]] = {}
+        for run in runs:
+            for row in run.rows:
+                point = row.get(axis, math.nan), row.get(metric, math.nan)
+                if all(map(math.isfinite, point)):
+                    found.setdefault(row["round"], []).append(point)
+        shared = [np.array(found[r]) for r in sorted(found) if len(found[r]) == len(runs)]
+        if not shared:
+            return None
+        values = [points[:, 1] for points in shared]
+        return cls(
+            [float(points[:, 0].mean()) for points in shared],
+            [float(v.mean()) for v in values],
+            [float(v.min()) for v in values],
+            [float(v.max()) for v in values],
+        )
+
+    @property
+    def end(self) -> str:
+        return f"{self.mean[-1]:.4f} ({self.low[-1]:.4f} to {self.high[-1]:.4f})"
+
+
+def _curve_traces(curve: _Curve, title: str, place: int) -> list[go.Scatter]:
+    colour = COLOURS[place % len(COLOURS)]
+    band = go.Scatter(
+        x=[*curve.x, *reversed(curve.x)],
+        y=[*curve.high, *reversed(curve.low)],
+        mode="lines",
+        fill="toself",
+        fillcolor=_faint(colour),
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=str(place),
+    )
+    line = go.Scatter(
+        x=curve.x,
+        y=curve.mean,
+        name=shown(title),
+        legendgroup=str(place),
+        mode="lines",
+        line={"color": colour, "dash": DASHES[place % len(DASHES)], "width": 2.5},
+    )
+    return [band, line]
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"
+
+
+def search_history(report: Report) -> Picture:
+    """Return the course of the search: every trial's score, and the best so far."""
+    views = [_history(row, report.lanes[row.name]) for row in report.rows]
+    return Picture("history", "Search history", "method", views)
+
+
+def _history(row: Row, lane: Lane) -> View:
+    ended = [c for c in lane.candidates.values() if c.status != "running"]
+    complete = [c for c in ended if c.status == "complete" and c.scores]
+    counts = ", ".join(f"{sum(c.status == s for c in ended)} {s}" for s in MARKS)
+    if not complete:
+        return View(row.name, f"No trial of {row.name} completed: {counts}.")
+    better = max if lane.judge.directions[0] == "maximize" else min
+    figure = go.Figure(trial_marks(lane, ended, [c.number for c in ended], heights(lane, ended)))
+    best = list(accumulate((c.scores[0] for c in complete), better))
+    figure.add_trace(
+        go.Scatter(
+            x=[c.number for c in complete],
+            y=best,
+            mode="lines",
+            line={"shape": "hv", "color": COLOURS[1], "width": 2},
+            name="best so far",
+            hoverinfo="skip",
+        )
+    )
+    name = lane.search.objective_name
+    styled(figure, xaxis_title="trial", yaxis_title=shown(name))
+    first = next(c.number for c, b in zip(complete, best, strict=True) if b == best[-1])
+    text = (
+        f"{row.name}: {len(ended)} trials ({counts}). The best {name}, {short(best[-1])}, came "
+        f"with trial {first}. A trial that diverged has no score, and is drawn on the bad side of "
+        "all others."
+    )
+    return View(row.name, text, figure)
+
+
+def heights(lane: Lane, candidates: Sequence[Candidate]) -> list[float]:
+    """Return where trials are drawn: at their score; those without one beyond the worst score."""
+    kept = [c for c in candidates if c.status in ("complete", "pruned") and c.scores]
+    scores = [c.scores[0] for c in kept]
+    low, high = min(scores), max(scores)
+    room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
+    bad = low - room if lane.judge.directions[0] == "maximize" else high + room
+    return [c.scores[0] if c in kept else bad for c in candidates]
+
+
+def trial_marks(
+    lane: Lane, candidates: Sequence[Candidate], x: Sequence[Any], y: Sequence[Any], **rest: Any
+) -> list[go.Scatter]:
+    """Return a trace for each way to end: a mark per trial, whose values are read on hovering.
+
+    Args:
+        lane: of the method.
+        candidates: ended trials.
+        x, y: their places.
+        rest: of each trace.
+    """
+    traces = []
+    for status, mark in MARKS.items():
+        at = [i for i, c in enumerate(candidates) if c.status == status]
+        if not at:
+            continue
+        traces.append(
+            go.Scatter(
+                x=[x[i] for i in at],
+                y=[y[i] for i in at],
+                mode="markers",
+                name=status,
+                marker={"symbol": mark, "size": 10, "color": COLOURS[5 * (status == "diverged")]},
+                text=[hover(candidates[i]) for i in at],
+                hovertemplate="%{text}<extra></extra>",
+                **rest,
+            )
+        )
+    return traces
+
+
+def hover(candidate: Candidate) -> str:
+    """Return what is read on hovering over a trial: its number, score and values."""
+    values = [f"{shown(k)} = {shown(short(v))}" for k, v in candidate.values.items()]
+    score = short(candidate.scores[0]) if candidate.status == "complete" else candidate.status
+    return "<br>".join([f"trial {candidate.number}: {score}", *values])
+
+
+def partition_picture(report: Report) -> Picture:
+    """Return who holds what, once for each different partition of the methods."""
+    from fltune.report.partition_plot import figure, title
+    from fltune.runner import load_data
+
+    found: list[tuple[tuple[DataSection, int], list[str]]] = []
+    for row in report.rows:
+        method = report.lanes[row.name].method
+        experiment = method.experiment(method.first_values())
+        world = experiment.data, experiment.seed
+        names = next((names for known, names in found if known == world), None)
+        if names is None:
+            found.append((world, [row.name]))
+        else:
+            names.append(row.name)
+    views = []
+    for (section, seed), names in found[:MOST_PARTITIONS]:
+        label = ", ".join(names) if len(found) > 1 else "all methods"
+        try:
+            data = load_data(section, seed)
+        except FltuneError as error:
+            views.append(View(label, f"The data cannot be loaded here: {error}"))
+            continue
+        lines = title(section, seed, data)
+        drawn = figure(data, lines).update_layout(title=None)
+        views.append(View(label, ". ".join(lines) + ".", styled(drawn, height=560)))
+    return Picture("partition", "Who holds what", "methods", views)

@@ -1,0 +1,371 @@
+"""The page's pictures of a method's space: which parameters matter, and where it is good or fails.
+
+Importances are Optuna's, of the study that the method's proposals were made from. Optuna's other
+pictures know the positions of ordered values, not the values, and nothing of what diverged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
+
+from fltune.report.compare import Report, Row
+from fltune.report.figures import (
+    COLOURS,
+    GREY,
+    MARKS,
+    Picture,
+    View,
+    heights,
+    hover,
+    shown,
+    styled,
+    trial_marks,
+)
+from fltune.report.table import short
+from fltune.search.candidate import Candidate
+from fltune.search.dimension import Dimension
+from fltune.search.lane import Lane
+from fltune.search.proposer import ListProposer, OptunaProposer, Proposal
+from fltune.search.study import Outcome, quiet
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+SCALE = [[0.0, "#b8560a"], [0.5, "#8d8495"], [1.0, "#2f86d1"]]
+"""From bad to good; both ends are seen on light and on dark paper."""
+ENOUGH_TRIALS = 10
+"""Completed trials below which an importance is mostly noise."""
+WIDE = 20.0
+"""Largest over smallest value from which a list of positive numbers is drawn on a log axis."""
+NO_SCORE = -0.1
+"""Where a trial that diverged stands on the axis of scores, which goes from 0 to 1."""
+SLICE_HEIGHT = 230
+"""Pixels per parameter, those below it for its name included."""
+TITLE_HEIGHT = 75
+
+
+def study_of(lane: Lane) -> Study:
+    """Return what is known of a method as an Optuna study; of an exact grid too."""
+    if isinstance(lane.proposer, OptunaProposer):
+        return lane.proposer.study()
+    assert isinstance(lane.proposer, ListProposer)
+    proposer = OptunaProposer(
+        lane.method.space,
+        "random",
+        {},
+        budget=lane.planned,
+        seed=0,
+        directions=lane.judge.directions,
+        worst=lane.judge.worst,
+    )
+    own = [c for c in lane.candidates.values() if c.status != "running"]
+    proposer.restore([(Proposal(c.number, own_values(lane, c)), _outcome(c)) for c in own])
+    return proposer.study()
+
+
+def _outcome(candidate: Candidate) -> Outcome:
+    return Outcome(candidate.status, candidate.scores, candidate.rounds)
+
+
+def own_values(lane: Lane, candidate: Candidate) -> dict[str, Any]:
+    """Return the values that the method searched itself, without inherited ones."""
+    return {k: v for k, v in candidate.values.items() if k not in lane.inherited}
+
+
+def _ended(lane: Lane) -> list[Candidate]:
+    return [c for c in lane.candidates.values() if c.status != "running"]
+
+
+def _complete(lane: Lane) -> list[Candidate]:
+    return [c for c in _ended(lane) if c.status == "complete" and c.scores]
+
+
+def _parameters(lane: Lane) -> dict[str, Dimension]:
+    """Return the dimensions of all trials, by name, in the order in which they first appear."""
+    found: dict[str, Dimension] = {}
+    for candidate in _ended(lane):
+        active = lane.method.space.active(own_values(lane, candidate))
+        found |= {k: d for k, d in active.items() if k in candidate.values and k not in found}
+    return found
+
+
+def _numeric(dimension: Dimension) -> bool:
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in dimension.values)
+
+
+def _axis(dimension: Dimension) -> str:
+    """Return plotly's type of an axis for a parameter."""
+    if not _numeric(dimension):
+        return "category"
+    if dimension.kind in ("loguniform", "logint"):
+        return "log"
+    low, high = min(dimension.values), max(dimension.values)
+    return "log" if dimension.finite and low > 0 and high / low >= WIDE else "linear"
+
+
+def _scale(dimension: Dimension) -> dict[str, Any]:
+    """Return an axis's type; a list's values are its ticks, 1, 2, 5 and tenfolds in a log range."""
+    kind = _axis(dimension)
+    ticks = list(dimension.values)
+    if not dimension.finite:
+        if kind != "log":
+            return {"type": kind}
+        low, high = (math.floor(math.log10(end)) for end in dimension.values)
+        ticks = [digit * 10.0**power for power in range(low, high + 1) for digit in (1, 2, 5)]
+    elif not _numeric(dimension):
+        ticks = _places(dimension, ticks)
+    return {"type": kind, "tickvals": ticks, "ticktext": [shown(short(t)) for t in ticks]}
+
+
+def _places(dimension: Dimension, values: Sequence[Any]) -> list[Any]:
+    return list(values) if _numeric(dimension) else [shown(short(v)) for v in values]
+
+
+def parallel_coordinates(report: Report) -> Picture:
+    """Return a line per trial through its score and all its values."""
+    views = [_parallel(row, report.lanes[row.name]) for row in report.rows]
+    return Picture("parallel", "All values at once", "method", views)
+
+
+def _parallel(row: Row, lane: Lane) -> View:
+    complete, parameters = _complete(lane), _parameters(lane)
+    if not complete or not parameters:
+        return View(row.name, _nothing(row, lane))
+    scores = [c.scores[0] for c in complete]
+    low, high = min(scores), max(scores)
+    length = (high - low) or 1.0
+    figure = go.Figure()
+    for candidate in sorted(_ended(lane), key=lambda c: c.number):
+        if candidate.status == "complete":
+            at = (candidate.scores[0] - low) / length
+            figure.add_trace(_line(candidate, parameters, at, lane))
+        elif candidate.status == "diverged":
+            figure.add_trace(_line(candidate, parameters, None, lane))
+    names = [lane.search.objective_name, *parameters]
+    _label_axis(figure, 0, {at: low + at * (high - low) for at in (0.0, 0.5, 1.0)})
+    for place, dimension in enumerate(parameters.values(), start=1):
+        values = dimension.values if dimension.finite else _decades(dimension)
+        _label_axis(figure, place, {_share(dimension, v): v for v in values})
+    styled(figure, height=440, showlegend=False, hovermode="closest")
+    ticks = {"tickvals": list(range(len(names))), "ticktext": list(map(shown, names))}
+    figure.update_xaxes(range=[-0.35, len(names) - 0.8], tickangle=-25, **ticks)
+    figure.update_xaxes(gridcolor=GREY, gridwidth=2, zeroline=False)
+    figure.update_yaxes(visible=False, range=[-0.15, 1.06])
+    text = f"{row.name}: a line for each of {len(complete)} completed trials, through its "
+    text += f"{names[0]} and its values of {', '.join(parameters)}; blue is good, brown is bad, "
+    text += f"dotted diverged. The best one has {_values(lane.front[0])}."
+    return View(row.name, text, figure)
+
+
+def _line(
+    candidate: Candidate, parameters: Mapping[str, Dimension], at: float | None, lane: Lane
+) -> go.Scatter:
+    """Return a trial's line; ``at`` is its place on the axis of scores, None if it diverged."""
+    places = {
+        place: _share(dimension, candidate.values[name])
+        for place, (name, dimension) in enumerate(parameters.items(), start=1)
+        if name in candidate.values
+    }
+    good = at if at is None or lane.judge.directions[0] == "maximize" else 1.0 - at
+    colour = COLOURS[5] if good is None else sample_colorscale(SCALE, [good])[0]
+    return go.Scatter(
+        x=[0, *places],
+        y=[NO_SCORE if at is None else at, *places.values()],
+        mode="lines",
+        line={"color": colour, "width": 1.8, "dash": "dot" if at is None else "solid"},
+        text=hover(candidate),
+        hoverinfo="text",
+    )
+
+
+def _share(dimension: Dimension, value: Any) -> float:
+    """Return where a value lies on its axis, from 0 to 1."""
+    if dimension.finite and not _numeric(dimension):
+        return dimension.values.index(value) / max(1, len(dimension.values) - 1)
+    scale = math.log if _axis(dimension) == "log" else float
+    low, high = scale(min(dimension.values)), scale(max(dimension.values))
+    return (scale(value) - low) / ((high - low) or 1.0)
+
+
+def _decades(dimension: Dimension) -> list[float]:
+    """Return the ends of a range, and the powers of ten inside a logarithmic one."""
+    low, high = dimension.values
+    if _axis(dimension) != "log":
+        return [low, high]
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    inside = [10.0**p for p in powers if 0.06 < _share(dimension, 10.0**p) < 0.94]
+    return [low, *inside, high]
+
+
+def _label_axis(figure: go.Figure, place: int, values: Mapping[float, Any]) -> None:
+    for at, value in values.items():
+        text = shown(short(value))
+        figure.add_annotation(
+            x=place, y=at, text=text, showarrow=False, xanchor="right", xshift=-5, font={"size": 11}
+        )
+
+
+def _values(candidate: Candidate) -> str:
+    return ", ".join(f"{k} = {short(v)}" for k, v in candidate.values.items())
+
+
+def _nothing(row: Row, lane: Lane) -> str:
+    if not _parameters(lane) and lane.candidates:
+        return f"{row.name} searches no parameter."
+    return f"{row.name} has no completed trial."
+
+
+def importances(report: Report) -> Picture:
+    """Return how much of the scores' variance each parameter explains (fANOVA)."""
+    views = [_importance(row, report.lanes[row.name]) for row in report.rows]
+    return Picture("importance", "Which parameters matter", "method", views)
+
+
+def _importance(row: Row, lane: Lane) -> View:
+    complete, parameters = _complete(lane), _parameters(lane)
+    if len(parameters) < 2:
+        return View(row.name, f"{row.name} searches {len(parameters)} parameter: none to weigh.")
+    if len(complete) < ENOUGH_TRIALS:
+        text = f"{row.name} has {len(complete)} completed trials; an importance from fewer than "
+        return View(row.name, f"{text}{ENOUGH_TRIALS} would be mostly noise.")
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    with quiet():
+        try:
+            found = get_param_importances(
+                study_of(lane),
+                evaluator=FanovaImportanceEvaluator(seed=0),
+                target=lambda trial: trial.values[0],
+            )
+        except (RuntimeError, ValueError) as error:  # all scores are equal, to Optuna
+            return View(row.name, f"{row.name}: no importance can be told: {error}")
+    if not found:
+        return View(row.name, f"{row.name}: no parameter is searched in every trial.")
+    names = list(reversed(found))
+    bars = go.Bar(
+        x=[found[n] for n in names],
+        y=[shown(n) for n in names],
+        orientation="h",
+        marker={"color": COLOURS[0]},
+        text=[f"{found[n]:.0%}" for n in names],
+        hoverinfo="skip",
+    )
+    figure = styled(go.Figure(bars), height=140 + 45 * len(names))
+    figure.update_layout(xaxis={"title": "share of the variance", "tickformat": ".0%"})
+    figure.update_yaxes(automargin=True)
+    weights = ", ".join(f"{n} {found[n]:.0%}" for n in found)
+    return View(
+        row.name,
+        f"{row.name}: {weights} of the variance of the scores (fANOVA: Hutter, Hoos, "
+        f"Leyton-Brown, 2014), from {len(complete)} completed trials; those that diverged have no "
+        "part in it. Few trials make it a hint, not a finding.",
+        figure,
+    )
+
+
+def slices(report: Report) -> Picture:
+    """Return the score against each parameter, with the ends of its range."""
+    views = [_slices(row, report.lanes[row.name]) for row in report.rows]
+    return Picture("slices", "Score against each parameter", "method", views)
+
+
+def _slices(row: Row, lane: Lane) -> View:
+    parameters = _parameters(lane)
+    if not _complete(lane) or not parameters:
+        return View(row.name, _nothing(row, lane))
+    ended, edges = _ended(lane), row.summary.edges
+    count = len(parameters)
+    gap = TITLE_HEIGHT / (SLICE_HEIGHT * count)
+    figure = make_subplots(rows=count, cols=1, vertical_spacing=gap)
+    for place, (name, dimension) in enumerate(parameters.items(), start=1):
+        having = [c for c in ended if name in c.values]
+        x = _places(dimension, [c.values[name] for c in having])
+        marks = trial_marks(lane, having, x, _heights(lane, ended, having), legendgroup="ends")
+        for trace in marks:
+            trace.showlegend = place == 1
+        figure.add_traces(marks, rows=place, cols=1)
+        figure.update_xaxes(title=shown(name), **_scale(dimension), row=place, col=1)
+        figure.update_yaxes(title=shown(lane.search.objective_name), row=place, col=1)
+        if _numeric(dimension):
+            _mark_ends(figure, dimension, edges.get(name), place)
+    styled(figure, height=90 + SLICE_HEIGHT * count)
+    figure.update_layout(legend={"y": -0.25 / count})
+    on_edge = "; ".join(f"the best {k} is the {side} of its space" for k, side in edges.items())
+    text = f"{row.name}: each trial's score against {', '.join(parameters)}. Dashed lines are the "
+    text += f"ends of the space; {on_edge or 'no winning value is on an end that could be moved'}."
+    return View(row.name, text, figure)
+
+
+def _heights(lane: Lane, ended: Sequence[Candidate], having: Sequence[Candidate]) -> list[float]:
+    placed = dict(zip((c.number for c in ended), heights(lane, ended), strict=True))
+    return [placed[c.number] for c in having]
+
+
+def _mark_ends(figure: go.Figure, dimension: Dimension, edge: str | None, place: int) -> None:
+    """Draw the ends of a range; the one that the winner sits on in the colour of warnings."""
+    for side, value in (("lowest", min(dimension.values)), ("highest", max(dimension.values))):
+        there = side == edge
+        line = {"dash": "dash", "width": 2 if there else 1}
+        line["color"] = COLOURS[1] if there else GREY
+        figure.add_vline(x=value, line=line, row=place, col=1)
+        if there:
+            # plotly takes a line's place on a log axis as it is, but a note's as its logarithm
+            at = math.log10(value) if _axis(dimension) == "log" else value
+            inward = "left" if side == "lowest" else "right"
+            note = {"text": "winner on this edge", "showarrow": False, "xanchor": inward}
+            figure.add_annotation(x=at, y=1.0, yref="y domain", **note, row=place, col=1)
+
+
+def stability_map(report: Report) -> Picture:
+    """Return where a method trains and where it diverges, over two of its rates."""
+    views = [_map(row, report.lanes[row.name]) for row in report.rows]
+    return Picture("stability", "Where it is stable", "method", views)
+
+
+def rates(lane: Lane) -> list[str]:
+    """Return the two parameters of the stability map: learning rates first, then other numbers."""
+    numeric = [name for name, d in _parameters(lane).items() if _numeric(d)]
+    first = [name for name in ("server.lr", "client.lr") if name in numeric]
+    return [*first, *(name for name in numeric if name not in first)][:2]
+
+
+def _map(row: Row, lane: Lane) -> View:
+    chosen = rates(lane)
+    if len(chosen) < 2:
+        text = "a map needs two searched numbers; see the score against each parameter"
+        return View(row.name, f"{row.name}: {text}.")
+    if not _complete(lane):
+        return View(row.name, _nothing(row, lane))
+    ended = [c for c in _ended(lane) if all(name in c.values for name in chosen)]
+    x, y = ([c.values[name] for c in ended] for name in chosen)
+    figure = go.Figure(trial_marks(lane, ended, x, y))
+    complete = [c for c in ended if c.status == "complete"]
+    for trace in figure.data:
+        trace.marker.size = 13
+        if trace.name == "complete":
+            trace.marker.update(_by_score(lane, complete))
+    dimensions = _parameters(lane)
+    figure.update_xaxes(title=shown(chosen[0]), **_scale(dimensions[chosen[0]]))
+    figure.update_yaxes(title=shown(chosen[1]), **_scale(dimensions[chosen[1]]))
+    lost = [c for c in ended if c.status == "diverged"]
+    far = ", ".join(f"{n} from {short(min(c.values[n] for c in lost))}" for n in chosen if lost)
+    text = f"{row.name}: {len(ended)} trials over {chosen[0]} and {chosen[1]}, coloured by score; "
+    text += f"{len(lost)} diverged (crosses){f', with {far}' if lost else ''}."
+    return View(row.name, text, styled(figure, height=460))
+
+
+def _by_score(lane: Lane, complete: Sequence[Candidate]) -> dict[str, Any]:
+    return {
+        "symbol": MARKS["complete"],
+        "color": [c.scores[0] for c in complete],
+        "colorscale": SCALE,
+        "reversescale": lane.judge.directions[0] == "minimize",
+        "colorbar": {"title": {"text": "score"}, "thickness": 14},
+        "showscale": True,
+    }

@@ -1,0 +1,117 @@
+"""Means with intervals, and paired comparisons of methods over the seeds they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass
+class Interval:
+    """A mean over seeds with its Student interval.
+
+    Attributes:
+        mean, std: over seeds; std with n - 1 in the denominator, 0 for one seed.
+        low, high: the 95% interval of the mean; NaN for one seed.
+        seeds: how many.
+    """
+
+    mean: float
+    std: float
+    low: float
+    high: float
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval | None:
+        """Summarise the finite values; None if there is none."""
+        finite = [v for v in values if math.isfinite(v)]
+        if not finite:
+            return None
+        mean = float(np.mean(finite))
+        if len(finite) == 1:
+            return cls(mean, 0.0, math.nan, math.nan, 1)
+        std = float(np.std(finite, ddof=1))
+        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(finite) - 1)) * std / len(finite) ** 0.5
+        return cls(mean, std, mean - half, mean + half, len(finite))
+
+
+@dataclass
+class Comparison:
+    """A method against the best one, seed by seed: both saw the same clients and cohorts.
+
+    Attributes:
+        difference: method minus best, over the seeds that both have.
+        p: of the paired t-test, corrected for the number of methods compared; NaN for one seed.
+    """
+
+    difference: Interval
+    p: float
+
+
+def lucky(gap: float, seeds: int, fresh: Sequence[float]) -> bool:
+    """Whether a score lies above what new runs of the same config let expect.
+
+    The bound is the end of the 95% prediction interval for the mean of ``seeds`` new runs, from
+    the spread of the fresh ones. Of a score that was not picked, 1 in 40 lies above it.
+
+    Args:
+        gap: the score minus the mean of the fresh ones, positive where it is better.
+        seeds: how many runs the score is a mean of.
+        fresh: scores of the same config on other seeds; fewer than two say nothing.
+    """
+    interval = Interval.of(fresh)
+    if interval is None or interval.seeds < 2:
+        return False
+    t = float(stats.t.ppf(0.5 + CONFIDENCE / 2, interval.seeds - 1))
+    return gap > t * interval.std * math.sqrt(1 / seeds + 1 / interval.seeds)
+
+
+def compare_to(best: str, by_seed: Mapping[str, Mapping[int, float]]) -> dict[str, Comparison]:
+    """Compare every method to one of them by paired t-tests, Holm's correction for many.
+
+    Args:
+        best: the method that the others are compared to.
+        by_seed: for each method, a metric by seed.
+
+    Returns:
+        a comparison for each other method that shares a seed with ``best``.
+    """
+    found: dict[str, tuple[Interval, float]] = {}
+    for name, scores in by_seed.items():
+        shared = sorted(set(scores) & set(by_seed[best]))
+        interval = Interval.of([scores[s] - by_seed[best][s] for s in shared])
+        if name != best and interval is not None:
+            found[name] = interval, _paired_p(interval)
+    corrected = holm([p for _, p in found.values()])
+    return {
+        name: Comparison(interval, p)
+        for (name, (interval, _)), p in zip(found.items(), corrected, strict=True)
+    }
+
+
+def _paired_p(difference: Interval) -> float:
+    """Return the two-sided p of a mean difference; differences that are all equal are certain."""
+    if difference.seeds < 2:
+        return math.nan
+    if difference.std == 0.0:
+        return 1.0 if difference.mean == 0.0 else 0.0
+    t = difference.mean / (difference.std / math.sqrt(difference.seeds))
+    return float(2 * stats.t.sf(abs(t), difference.seeds - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number (Holm, 1979, step-down); NaN stays NaN and counts not."""
+    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    corrected = list(map(float, p_values))
+    reached = 0.0
+    for rank, (p, i) in enumerate(order):
+        reached = max(reached, min(1.0, (len(order) - rank) * p))
+        corrected[i] = reached
+    return corrected

@@ -1,0 +1,111 @@
+"""Ray Tune's three hooks, each a few lines over the campaign: proposals, early stopping, events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from fltune.search.campaign import RESTARTS, Campaign
+from fltune.search.jobs import DONE
+
+
+class CampaignSearcher(Searcher):
+    """Asks the campaign for jobs; it learns how they ended from :class:`CampaignEvents`."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        super().__init__(metric="round", mode="max")
+        self.campaign: Campaign | None = campaign
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Ray pickles its parts into a state of its own, which is never read: ours is on disk."""
+        return {**self.__dict__, "campaign": None}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return a job, None to be asked again, or FINISHED."""
+        assert self.campaign is not None
+        job = self.campaign.next(trial_id)
+        return Searcher.FINISHED if job == DONE else job
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Do nothing; see :class:`CampaignEvents`."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write an empty file, as Ray expects one."""
+        Path(checkpoint_path).touch()
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Do nothing: the search goes on from its own logs."""
+
+
+class CampaignScheduler(FIFOScheduler):
+    """Asks the campaign whether to stop a trial."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        super().__init__()
+        self.campaign: Campaign | None = campaign
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See :class:`CampaignSearcher`."""
+        return {**self.__dict__, "campaign": None}
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Continue or stop."""
+        assert self.campaign is not None
+        stops = self.campaign.stops(trial.trial_id, result)
+        return TrialScheduler.STOP if stops else TrialScheduler.CONTINUE
+
+
+class CampaignEvents(Callback):
+    """Tells the campaign what happens to its jobs."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign: Campaign | None = campaign
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See :class:`CampaignSearcher`."""
+        return {"campaign": None}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Pass it on."""
+        self._of().started(trial.trial_id)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Pass it on."""
+        self._of().reported(trial.trial_id, result)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Pass it on."""
+        self._of().ended(trial.trial_id)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Pass on that the worker was lost each time it was started, and why, as far as known.
+
+        What a run itself raises never comes here: a worker reports it.
+        """
+        reason = _shorten(_last_line(trial.error_file))
+        self._of().ended(trial.trial_id, f"lost its worker {RESTARTS + 1} times: {reason}")
+
+    def _of(self) -> Campaign:
+        assert self.campaign is not None
+        return self.campaign
+
+
+def _last_line(error_file: str | None) -> str:
+    """Return the end of the traceback; Ray writes it here before it copies it to its storage."""
+    path = Path(error_file or "none")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "the worker died"
+
+
+def _shorten(text: str, limit: int = 200) -> str:
+    """Cut what Ray explains at length."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

@@ -1,0 +1,223 @@
+"""Where a winner sits on the border of its space: how the score still moves there, and what to do.
+
+A best value at the end of a range says little about the best value there is. It is named, with the
+scores along that parameter, and with a wider entry that can be searched next.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from fltune.errors import ConfigError
+from fltune.search.candidate import Candidate
+from fltune.search.dimension import Dimension
+from fltune.search.entries import Paired
+from fltune.search.method import Method
+
+SLICES = 4
+"""Parts of a range whose best scores are compared."""
+WIDER = 0.5
+"""By how much of its (logarithmic) length a range is widened, and by how many values a list."""
+HALVINGS = 12
+"""Steps in which the last allowed value beyond an edge is closed in on."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A winning value on the border of its space.
+
+    Attributes:
+        parameter: dotted name.
+        side: lowest or highest.
+        value: the winning value.
+        trend: the best score by value (or slice of the range) up to the edge, in order.
+        still_rising: whether the score is better at the edge than one step inside it.
+        wider: the entry of the space, widened to that side; as a file says it. Empty where none
+            can be written: beyond a list with a paired one lie no partners.
+    """
+
+    parameter: str
+    side: str
+    value: Any
+    trend: list[tuple[float, float]]
+    still_rising: bool
+    wider: dict[str, Any]
+
+    def setting(self, method: str) -> str:
+        """Return the ``--set`` argument that widens the space."""
+        return f"methods.{method}.space.{self.parameter}={json.dumps(self.wider)}"
+
+    def option(self, method: str) -> str:
+        """Return the same with ``--set``, quoted for a shell."""
+        return f"--set {shlex.quote(self.setting(method))}"
+
+
+def find_edges(
+    method: Method, candidates: Sequence[Candidate], winner: Candidate, maximize: bool
+) -> list[Edge]:
+    """Return the borders that the winner sits on, beyond which there are allowed values."""
+    found = []
+    active = method.space.active(winner.values)
+    for name, side in method.extendable_edges(winner.values).items():
+        trend = _trend(active[name], name, candidates, side, maximize)
+        inner, outer = ([s for _, s in trend][-2:] * 2)[:2]
+        rising = len(trend) > 1 and (outer > inner if maximize else outer < inner)
+        wider = widened(method, winner.values, name, side)
+        found.append(Edge(name, side, winner.values[name], trend, rising, wider))
+    return found
+
+
+def wider_entries(method: Method, edges: Sequence[Edge]) -> dict[str, dict[str, Any]]:
+    """Return the widened entries of a space, by parameter, that the config allows all together."""
+    entries: dict[str, dict[str, Any]] = {}
+    for edge in edges:
+        more = {**entries, edge.parameter: edge.wider}
+        if edge.wider and _is_sound(method, more):
+            entries = more
+    return entries
+
+
+def _is_sound(method: Method, entries: dict[str, dict[str, Any]]) -> bool:
+    try:
+        method.widened(entries)
+    except ConfigError:
+        return False
+    return True
+
+
+def _trend(
+    dimension: Dimension, name: str, candidates: Sequence[Candidate], side: str, maximize: bool
+) -> list[tuple[float, float]]:
+    """Return (value, best score there), the edge last."""
+    best: dict[float, float] = {}
+    better = max if maximize else min
+    for candidate in candidates:
+        if candidate.status == "complete" and name in candidate.values:
+            place = _place(dimension, candidate.values[name], side)
+            score = candidate.scores[0]
+            best[place] = better(best.get(place, score), score)
+    return sorted(best.items(), reverse=side == "lowest")
+
+
+def _place(dimension: Dimension, value: float, side: str) -> float:
+    """Return the value itself for a list; for a range the end of its slice toward the edge."""
+    if dimension.finite:
+        return value
+    low, high = map(_scale(dimension), dimension.values)
+    part = (_scale(dimension)(value) - low) / (high - low) * SLICES
+    end = min(math.floor(part), SLICES - 1) + (side == "highest")
+    return float(f"{_unscale(dimension)(low + (high - low) * end / SLICES):.4g}")
+
+
+def _scale(dimension: Dimension) -> Any:
+    return math.log if dimension.kind in ("loguniform", "logint") else float
+
+
+def _unscale(dimension: Dimension) -> Any:
+    return math.exp if dimension.kind in ("loguniform", "logint") else float
+
+
+def widened(method: Method, point: dict[str, Any], name: str, side: str) -> dict[str, Any]:
+    """Return a dimension's entry, widened beyond one side as far as the config allows.
+
+    A list goes on in its own steps, by half as many values as it has; a range grows by half its
+    length. What the parameter cannot be is left out, or closed in on. Empty if nothing is left.
+    """
+    if any(isinstance(e, Paired) and e.leader == name for e in method.space.entries.values()):
+        return {}
+    dimension = method.space.active(point)[name]
+    make = _longer_list if dimension.finite else _longer_range
+    entry = make(method, point, name, side)
+    if entry:
+        conditions = method.space.to_yaml()[name].get("when")
+        entry |= {"when": conditions} if conditions else {}
+    # What is allowed beside the winner's other values need not be beside all others.
+    return entry if entry and _is_sound(method, {name: entry}) else {}
+
+
+def _longer_list(method: Method, point: dict[str, Any], name: str, side: str) -> dict[str, Any]:
+    dimension = method.space.active(point)[name]
+    values = sorted(dimension.values, reverse=side == "lowest")
+    further = [v for v in _continued(values) if method.allows(point, name, v)]
+    if not further:
+        following = _continued(values)[:1] or values[-1:]
+        whole = all(isinstance(v, int) for v in values)
+        further = _closest(method, point, name, (values[-1], following[0]), whole)
+    return {dimension.kind: sorted([*values, *further])} if further else {}
+
+
+def _longer_range(method: Method, point: dict[str, Any], name: str, side: str) -> dict[str, Any]:
+    dimension = method.space.active(point)[name]
+    scale, unscale = _scale(dimension), _unscale(dimension)
+    low, high = map(scale, dimension.values)
+    inside, outside = (high, high + WIDER * (high - low))
+    if side == "lowest":
+        inside, outside = (low, low - WIDER * (high - low))
+    end = dimension.values[0 if side == "lowest" else 1]
+    reach = outside
+    for _ in range(HALVINGS):
+        number = _end(dimension, end, unscale(reach))
+        further = number < end if side == "lowest" else number > end
+        if further and method.allows(point, name, number):
+            ends = [number, dimension.values[1]]
+            if side == "highest":
+                ends = [dimension.values[0], number]
+            return {**dimension.to_yaml(), dimension.kind: ends}
+        reach = (inside + reach) / 2
+    return {}
+
+
+def _end(dimension: Dimension, end: float, place: float) -> float:
+    """Return a short number near a place: whole, or a number of steps from an end, where due."""
+    step = dimension.step
+    if step is not None:
+        place = end + round((place - end) / step) * step
+    if dimension.kind in ("int", "logint"):
+        return round(place)
+    return float(f"{place:.3g}" if step is None else f"{place:.12g}")
+
+
+def _closest(
+    method: Method, point: dict[str, Any], name: str, between: tuple[float, float], whole: bool
+) -> list[float]:
+    """Return one allowed value between the last of a list and one that is not; or none."""
+    last, beyond = between
+    for _ in range(HALVINGS):
+        beyond = (last + beyond) / 2
+        value = round(beyond) if whole else float(f"{beyond:.3g}")
+        if value != last and method.allows(point, name, value):
+            return [value]
+    return []
+
+
+def _continued(values: Sequence[float]) -> list[float]:
+    """Return the next values of a list in its own steps: a constant factor, or a constant step."""
+    count = max(1, round(WIDER * len(values)))
+    inner, last = values[-2], values[-1]
+    steps_by_factor = min(map(abs, values)) > 0 and _spread_by_factor(values)
+    made = []
+    for _ in range(count):
+        following = last * last / inner if steps_by_factor else last + (last - inner)
+        following = float(f"{following:.3g}")
+        whole = all(isinstance(v, int) for v in values)
+        inner, last = last, (round(following) if whole else following)
+        if last in values or last in made:
+            break
+        made.append(last)
+    return made
+
+
+def _spread_by_factor(values: Sequence[float]) -> bool:
+    """Whether the factors between neighbours vary less than the differences do."""
+    pairs = list(pairwise(values))
+    if any(a * b <= 0 for a, b in pairs):
+        return False
+    factors = [abs(math.log(b / a)) for a, b in pairs]
+    steps = [abs(b - a) for a, b in pairs]
+    return max(factors) / min(factors) <= max(steps) / min(steps)

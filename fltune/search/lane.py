@@ -1,0 +1,377 @@
+"""The work of one method in order: its configs, each on every search seed, then its winner anew.
+
+A lane knows nothing of Ray: it is asked for the next job and told how runs ended, and it can be
+rebuilt from the search's logs at any point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fltune.search.candidate import Candidate, by_promise, why_hopeless, winners
+from fltune.search.confirm import fresh_seeds
+from fltune.search.edges import find_edges, wider_entries
+from fltune.search.jobs import DONE, Job, Journal, make_job
+from fltune.search.method import Method
+from fltune.search.proposer import Proposal, Proposer, make_proposer
+from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
+from fltune.search.rungs import make_rungs
+from fltune.search.settings import SearchSettings
+from fltune.search.study import Outcome
+
+
+class Lane:
+    """The jobs of one method.
+
+    A deterministic search makes its proposals in batches, and learns from a batch when all of it
+    has ended: which worker was quicker then decides nothing.
+
+    Args:
+        method: what is tuned.
+        search: budget, and how the winner is chosen.
+        journal: where proposals and rejections go first.
+        inherited: values of every config that another method has found.
+        first: the number of the first config.
+
+    Attributes:
+        candidates: the configs so far, by number.
+        confirmed: the winners' runs on fresh seeds.
+        closed: set to end the search of the method with what it has; its winner is confirmed.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        search: SearchSettings,
+        journal: Journal,
+        inherited: Mapping[str, Any] | None = None,
+        first: int = 0,
+    ) -> None:
+        self.method = method
+        self.inherited = dict(inherited or {})
+        self.first = first
+        self.search = search
+        self.journal = journal
+        one = method.experiment(method.first_values())
+        self._judged = (one.max_loss, one.rounds)
+        self.judge = search.judge(*self._judged)
+        self._widenings = 0
+        self.proposer = self._new_proposer(method)
+        self.rungs = make_rungs(search, one.rounds)
+        if self.rungs is not None and search.deterministic:
+            self.rungs.freeze()
+        self.seeds = [method.seed + i for i in range(search.seeds)]
+        self._fresh = fresh_seeds(self.seeds, search.confirm_seeds)
+        self.candidates: dict[int, Candidate] = {}
+        self.confirmed: list[TrialRecord] = []
+        self.closed = False
+        self._open: set[int] = set()
+        self._out: set[tuple[int, int]] = set()
+        self._raced: set[int] = set()
+        self._proposals: list[Proposal] = []
+        self._unread: list[Candidate] = []
+        self._read: list[Candidate] = []
+        self._asked = 0
+        self._queue: list[Job] = []
+        self._confirming = False
+
+    def _new_proposer(self, method: Method) -> Proposer:
+        more = self._widenings * max(1, self.search.trials // 2)
+        goal = self.judge.directions, self.judge.worst
+        return make_proposer(method, self.search, self.search.trials + more, *goal)
+
+    def next(self) -> Job | str | None:
+        """Return the next job, None while runs are out that decide what comes, or DONE."""
+        job = self._from_queue()
+        if job is not None:
+            return job
+        if self._confirming:
+            return DONE
+        proposal = self._propose()
+        if proposal is not None:
+            self._begin(proposal)
+            return self.next()
+        if any(number in self._open for number, _ in self._out):
+            return None
+        self._read_batch()
+        if not self.closed and self._widen():
+            return self.next()
+        self._confirming = True
+        self._queue = self._confirmations()
+        return self.next()
+
+    def _from_queue(self) -> Job | None:
+        if self.closed and self.front:  # without a winner, what was begun goes on
+            self._queue = [job for job in self._queue if job["kind"] == CONFIRMATION]
+        while self._queue:
+            job = self._queue.pop(0)
+            candidate = self.candidates[job["number"]]
+            if job["kind"] == CONFIRMATION or not self._rejects(candidate):
+                self._out.add((candidate.number, job["seed"]))
+                return job
+        return None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all configs have been tried, so that the winner is known."""
+        return self._confirming
+
+    @property
+    def front(self) -> list[Candidate]:
+        """The best complete candidates in order; with several objectives, the Pareto front."""
+        return winners(list(self.candidates.values()), self.judge.directions, len(self.candidates))
+
+    @property
+    def winners(self) -> list[Candidate]:
+        """The candidates that are confirmed."""
+        return self.front[: self.search.confirm_top]
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate that is reported: of those confirmed, the best score on fresh seeds.
+
+        A validation score, as in the search; test data chooses nothing.
+        """
+        best = self.winners
+
+        def fresh(candidate: Candidate) -> float:
+            scores = [r.score for r in self._confirmed(candidate)]
+            counted = [self.judge.worst[0] if s is None else s for s in scores]
+            mean = sum(counted) / len(counted) if counted else self.judge.worst[0]
+            return mean if self.search.maximize else -mean
+
+        return max(best, key=fresh) if best else None
+
+    @property
+    def reported(self) -> list[TrialRecord]:
+        """The confirmation runs of the chosen candidate, by seed."""
+        chosen = self.chosen
+        return self._confirmed(chosen) if chosen else []
+
+    def _confirmed(self, candidate: Candidate) -> list[TrialRecord]:
+        """Return a candidate's runs on seeds that are fresh: an extension may search on more."""
+        own = [r for r in self.confirmed if r.number == candidate.number and r.seed in self._fresh]
+        return sorted(own, key=lambda r: r.seed)
+
+    @property
+    def planned(self) -> int:
+        """Configs that it will try, as far as is known."""
+        return max(self.method.trials(self.search), len(self.candidates))
+
+    @property
+    def done(self) -> int:
+        """Configs that have ended."""
+        return len(self.candidates) - len(self._open)
+
+    @property
+    def planned_confirmations(self) -> int:
+        """Confirmation runs that there will be, as far as is known."""
+        return self.search.confirm_seeds * max(1, len(self.winners))
+
+    def _widen(self) -> bool:
+        """Widen the space where the winner is on an edge, if that is wanted and can be."""
+        best = self.front[:1]
+        if self._widenings == self.search.extend_edges or not best:
+            return False
+        tried = list(self.candidates.values())
+        edges = find_edges(self.method, tried, best[0], self.search.maximize)
+        entries = wider_entries(self.method, edges)
+        if not entries:
+            return False
+        written = self.method.space.to_yaml()
+        before = {name: written[name] for name in entries}
+        decided = {"method": self.method.name, "entries": entries, "before": before}
+        self.journal({"event": "widened", **decided})
+        self._wider(entries, before)
+        self._restore_proposer()
+        return True
+
+    def _wider(self, entries: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Search a wider space; an entry that was set by hand since then stays."""
+        self._widenings += 1
+        written = self.method.space.to_yaml()
+        same = {k: v for k, v in entries.items() if written.get(k) == before[k]}
+        self.method = self.method.widened(same)
+
+    def _restore_proposer(self) -> None:
+        told = {c.number - self.first: self._outcome(c) for c in self._read}
+        self.proposer = self._new_proposer(self.method)
+        self.proposer.restore([(p, told.get(p.number)) for p in self._proposals])
+
+    def _propose(self) -> Proposal | None:
+        if self.closed:
+            return None
+        if self.search.deterministic and self._asked >= self.search.batch:
+            if self._open:
+                return None
+            self._read_batch()
+        return self.proposer.propose()
+
+    def _begin(self, proposal: Proposal) -> None:
+        number = proposal.number + self.first
+        decided = {"number": number, "values": proposal.point, "attrs": proposal.attrs}
+        self.journal({"event": "proposed", "method": self.method.name, **decided})
+        self._asked += 1
+        candidate = self._candidate(proposal)
+        self._open.add(candidate.number)
+        self._enqueue(candidate, self.seeds[:1])
+
+    def _enqueue(self, candidate: Candidate, seeds: Sequence[int]) -> None:
+        self._queue += [make_job(self.method, TRIAL, candidate, seed) for seed in seeds]
+
+    def _candidate(self, proposal: Proposal) -> Candidate:
+        self._proposals.append(proposal)
+        values = {**self.inherited, **proposal.point}
+        candidate = Candidate(proposal.number + self.first, values, self.seeds)
+        self.candidates[candidate.number] = candidate
+        return candidate
+
+    def _confirmations(self) -> list[Job]:
+        done = {(run.number, run.seed) for run in self.confirmed}
+        return [
+            make_job(self.method, CONFIRMATION, candidate, seed)
+            for candidate in self.winners
+            for seed in self._fresh
+            if (candidate.number, seed) not in done
+        ]
+
+    def ended(self, run: TrialRecord) -> None:
+        """Learn how a run ended."""
+        self._out.discard((run.number, run.seed))
+        if run.kind == CONFIRMATION:
+            self.confirmed.append(run)
+            return
+        candidate = self.candidates[run.number]
+        candidate.runs.append(run)
+        self._replay([candidate])
+        if run.number not in self._open:  # another seed has decided already
+            return
+        if self._over(candidate):
+            self._close(candidate)
+        elif len(candidate.runs) == 1:
+            self._enqueue(candidate, candidate.missing)
+
+    def _over(self, candidate: Candidate) -> bool:
+        """Whether a config is not to be run again.
+
+        One bad seed spares it the others; but in a deterministic search it would depend on the
+        workers which of these had begun.
+        """
+        if self.search.deterministic and len(candidate.runs) > 1:
+            return not candidate.missing
+        return candidate.status != "running"
+
+    def _rejects(self, candidate: Candidate) -> bool:
+        """Decide, before a config is run on more than its first seed, whether it is hopeless."""
+        if len(candidate.runs) != 1 or candidate.number in self._raced:
+            return False
+        self._raced.add(candidate.number)
+        best = winners(self._read, self.judge.directions)
+        if not best or len(self.judge.directions) > 1:
+            return False
+        reason = why_hopeless(candidate, best[0], self.search.maximize)
+        if reason:
+            decided = {"method": self.method.name, "number": candidate.number, "reason": reason}
+            self.journal({"event": "rejected", **decided})
+            candidate.rejected = reason
+            self._close(candidate)
+        return bool(reason)
+
+    def _close(self, candidate: Candidate) -> None:
+        self._open.discard(candidate.number)
+        self._queue = [job for job in self._queue if job["number"] != candidate.number]
+        if self.search.deterministic:
+            self._unread.append(candidate)
+        else:
+            self._learn(candidate)
+
+    def _read_batch(self) -> None:
+        """Learn from the batch that has ended, in the order of its proposals."""
+        if self.search.deterministic and self._unread:
+            numbers = sorted(candidate.number for candidate in self._unread)
+            self.journal({"event": "batch", "method": self.method.name, "numbers": numbers})
+            for number in numbers:
+                self._learn(self.candidates[number])
+            self._unread = []
+            if self.rungs is not None:
+                self.rungs.commit()
+        self._asked = 0
+
+    def _learn(self, candidate: Candidate) -> None:
+        self.proposer.tell(candidate.number - self.first, self._outcome(candidate))
+        self._read.append(candidate)
+
+    def _outcome(self, candidate: Candidate) -> Outcome:
+        diverged = candidate.status == "diverged"
+        return Outcome(
+            state=candidate.status,
+            scores=self.judge.worst if diverged else candidate.scores,
+            round=candidate.rounds,
+            violations=candidate.violations,
+            intermediate=self.scores_by_round(candidate.runs[0]),
+        )
+
+    def scores_by_round(self, run: TrialRecord) -> dict[int, float]:
+        """Return the main score that a run had after each evaluated round."""
+        judge = self.search.judge(*self._judged)
+        return {int(row["round"]): judge.add(row)[0] for row in run.rows}
+
+    def restore(self, journal: Sequence[Mapping[str, Any]], runs: Sequence[TrialRecord]) -> None:
+        """Take up the work where the logs of an earlier process end.
+
+        What had been proposed and not ended is handed out again, under its own number.
+
+        Args:
+            journal: this method's decisions, in order.
+            runs: its ended runs.
+        """
+        read: list[int] = []
+        for entry in journal:
+            if entry["event"] == "proposed":
+                number = entry["number"] - self.first
+                self._candidate(Proposal(number, entry["values"], entry["attrs"]))
+            elif entry["event"] == "widened":
+                self._wider(entry["entries"], entry["before"])
+            elif entry["event"] == "rejected":
+                self.candidates[entry["number"]].rejected = entry["reason"]
+            elif entry["event"] == "batch":
+                read += entry["numbers"]
+        for run in runs:
+            if run.kind == CONFIRMATION:
+                self.confirmed.append(run)
+                continue
+            if run.number not in self.candidates:  # its proposal was lost: it says what it was
+                own = {k: v for k, v in run.values.items() if k not in self.inherited}
+                self._candidate(Proposal(run.number - self.first, own))
+            self.candidates[run.number].runs.append(run)
+        self._reopen(read)
+        self._restore_proposer()
+
+    def _reopen(self, read: Sequence[int]) -> None:
+        """Sort the candidates of an earlier process into learned from, unread and open."""
+        found = [self.candidates[number] for number in sorted(self.candidates)]
+        for candidate in found:
+            if not self._over(candidate):
+                self._open.add(candidate.number)
+            elif self.search.deterministic and candidate.number not in read:
+                self._unread.append(candidate)
+            else:
+                self._read.append(candidate)
+        opened = [candidate for candidate in found if candidate.number in self._open]
+        for candidate in by_promise(opened, self.search.maximize):
+            self._enqueue(candidate, candidate.missing if candidate.runs else self.seeds[:1])
+        self._asked = len(self._open) + len(self._unread)
+        self._replay(self._read)
+        if self.rungs is not None:
+            self.rungs.commit()
+        self._replay([c for c in found if c not in self._read])
+
+    def _replay(self, candidates: Sequence[Candidate]) -> None:
+        """Let the rungs know all scores that candidates had on their first seed."""
+        for run in (run for c in candidates for run in c.runs):
+            if self.rungs is not None:
+                if run.seed == self.seeds[0]:
+                    self.rungs.replay(run.number, self.scores_by_round(run))
+                if run.status == "diverged":
+                    self.rungs.diverged(run.number)

@@ -1,0 +1,228 @@
+"""One search in this process: the store, Ray, the display, and an orderly end whatever happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from fltune.errors import ConfigError, FltuneError
+from fltune.report.live import LiveDisplay
+from fltune.report.summary import Summary, summarise
+from fltune.report.table import markdown, print_summary
+from fltune.search.campaign import Campaign
+from fltune.search.config import SearchConfig
+from fltune.search.lane import Lane
+from fltune.search.nodes import nodes
+from fltune.search.preparation import check_data
+from fltune.search.record import TrialRecord
+from fltune.search.recorder import Recorder
+from fltune.search.settings import Tracking
+from fltune.search.state import SearchState
+from fltune.search.tuner import check_cluster, ray_session, run_campaign
+from fltune.tracking import SearchTree, Store, redact, resolve_uri, sqlite_path, ui_hint
+
+
+class InterruptedSearchError(FltuneError):
+    """Ctrl-C ended the search before its end; nothing that had ended is lost."""
+
+    exit_code = 130
+
+
+def home(tracking: Tracking) -> Path:
+    """Return the folder that holds the local store, and the state of all searches."""
+    root = Path(tracking.root).resolve()
+    local = sqlite_path(resolve_uri(tracking.uri, root))
+    return local.parent if local is not None else root
+
+
+class Session:
+    """One search in progress.
+
+    Args:
+        config: the validated file.
+        name: of the search; None: file name and time.
+        console: where progress and the table go.
+        quiet: no progress, only the table and what goes wrong.
+
+    Attributes:
+        state: the logs of the search.
+
+    Raises:
+        ConfigError: the name is no plain name.
+    """
+
+    def __init__(
+        self, config: SearchConfig, name: str | None, console: Console, quiet: bool = False
+    ) -> None:
+        stem = Path(config.source).stem
+        tracking = config.settings.tracking
+        self.config = config
+        self.console = Console(quiet=True) if quiet else console
+        self.out = console
+        self.name = name or config.settings.name or f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if self.name != Path(self.name).name:  # it becomes a folder
+            raise ConfigError(f"name: found {self.name!r}; must be a plain name, without slashes")
+        self.root = Path(tracking.root).resolve()
+        self.uri = resolve_uri(tracking.uri, self.root)
+        self.home = home(tracking)
+        self.state = SearchState(self.home / "searches" / self.name)
+        moved = self.root != Path(Tracking().root).resolve()
+        self._elsewhere = f" --set tracking.root={self.root}" if moved else ""
+        hint = ui_hint(self.uri, self.root)
+        self.hint = f"{hint}{self._elsewhere}" if "fltune ui" in hint else hint
+        self.experiment = tracking.experiment or stem
+
+    def command(self, verb: str) -> str:
+        """Return the command that does something with this search."""
+        return f"python -m fltune {verb} {self.name}{self._elsewhere}"
+
+    @property
+    def _go_on(self) -> str:
+        return f"go on with: {self.command('resume')}"
+
+    def run(self, again: bool = False) -> Summary:
+        """Do all of it that is not done yet.
+
+        Args:
+            again: whether the search was begun by an earlier process.
+        """
+        config = self.config
+        config.check_sources()
+        check_data(config)
+        check_cluster(config)
+        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
+        self.state.lock()
+        recorder = self._recorder(store, again)
+        try:
+            self.state.freeze(self.frozen_yaml())
+            return self._tune_and_report(recorder)
+        except KeyboardInterrupt:
+            raise InterruptedSearchError(f"interrupted; {self._go_on}") from None
+        finally:
+            recorder.close()
+            self.state.release()
+
+    def frozen_yaml(self) -> str:
+        """Return the config, with the experiment that it is recorded in."""
+        return self.config.as_yaml(experiment=self.experiment)
+
+    def _recorder(self, store: Store, again: bool) -> Recorder:
+        tags = {"fltune.source": self.config.source}
+        opened: list[bool] = []
+
+        def open_tree() -> SearchTree:
+            resume = again or bool(opened)
+            opened.append(True)
+            return SearchTree(store, self.name, self.frozen_yaml(), tags, resume=resume)
+
+        return Recorder(self.config, open_tree, self.out, self.command("sync"))
+
+    def _tune_and_report(self, recorder: Recorder) -> Summary:
+        live: LiveDisplay | None = None
+
+        def listen(event: str, record: TrialRecord) -> None:
+            assert live is not None
+            live(event, record)
+            if event == "end":
+                recorder.ended(record)
+
+        campaign = Campaign(self.config, self.state, listen)
+        recorder.start(campaign.records)
+        if campaign.over:
+            return self._report(campaign, recorder)
+        with ray_session(self.config.settings) as concurrent:
+            self._announce(campaign, concurrent)
+            with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
+                try:
+                    run_campaign(campaign, self.config, concurrent, self._on_interrupt)
+                except KeyboardInterrupt:
+                    campaign.stopping = True
+        if campaign.stopping:
+            self._say_how_to_go_on(campaign)
+        return self._report(campaign, recorder)
+
+    def _announce(self, campaign: Campaign, concurrent: int) -> None:
+        search = self.config.settings.search
+        trials = sum(m.trials(search) for m in self.config.methods.values())
+        done = len(campaign.records)
+        earlier = f"; {done} runs had ended before" if done else ""
+        each = self.config.settings.resources
+        count = len(nodes()) if self.config.settings.ray.address else 1
+        machines = f" on {count} machines" if count > 1 else ""
+        self.console.print(
+            f"{self.name}: {len(campaign.lanes)} methods, {trials} trials, {concurrent} at a time "
+            f"({each}){machines}, then {search.confirm_seeds} fresh seeds per winner{earlier}",
+            highlight=False,
+            markup=False,
+        )
+        for text in self.config.notes:
+            self.console.print(f"note: {text}", highlight=False, markup=False)
+        for name, method in self.config.methods.items():
+            for text in method.experiment(method.first_values()).cautions():
+                self.console.print(f"note: {name}: {text}", highlight=False, markup=False)
+
+    def _on_interrupt(self) -> None:
+        self.console.print(
+            "stopping: no new run starts; Ctrl-C again to leave those that are out",
+            highlight=False,
+        )
+
+    def _say_how_to_go_on(self, campaign: Campaign) -> None:
+        """Raise what ended the search before its end, with the command that goes on."""
+        kept = f"{len(campaign.records)} ended runs are kept"
+        if campaign.fault is not None:
+            raise FltuneError(f"{campaign.fault}\n{kept}; free some space, then {self._go_on}")
+        raise InterruptedSearchError(f"interrupted; {kept}; {self._go_on}")
+
+    def _report(self, campaign: Campaign, recorder: Recorder) -> Summary:
+        records = campaign.records
+        if records and all(r.status == "failed" for r in records):
+            raise FltuneError(f"every trial failed; the first one said: {records[0].message}")
+        summary = self.summary(campaign)
+        confirmed = {name: lane.reported for name, lane in campaign.lanes.items()}
+        sent = recorder.finish(summary, confirmed, markdown(summary, self.hint))
+        seeds = self.config.settings.search.confirm_seeds
+        print_summary(summary, self.out, self.hint if sent else "", seeds)
+        return summary
+
+    def lanes(self) -> Mapping[str, Lane]:
+        """Return the methods' work as far as it has come, from the logs."""
+        return Campaign(self.config, self.state, _ignore).lanes
+
+    def summary(self, campaign: Campaign) -> Summary:
+        """Reduce what a campaign has found."""
+        search = self.config.settings.search
+        blank = Summary(
+            self.name,
+            redact(self.uri),
+            self.experiment,
+            search.objective_name,
+            search.maximize,
+            objectives=[g.label for g in search.goals] if len(search.goals) > 1 else [],
+            seeds=search.seeds,
+            extend=self.command("extend"),
+        )
+        return summarise(campaign.lanes, blank)
+
+    def sync(self) -> int:
+        """Send to the store what it lacks; return how many runs it lacked."""
+        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
+        self.state.lock()
+        recorder = self._recorder(store, again=True)
+        try:
+            campaign = Campaign(self.config, self.state, _ignore)
+            recorder.start(campaign.records)
+            summary = self.summary(campaign)
+            confirmed = {name: lane.reported for name, lane in campaign.lanes.items()}
+            recorder.finish(summary, confirmed, markdown(summary, self.hint))
+            return recorder.sent
+        finally:
+            recorder.close()
+            self.state.release()
+
+
+def _ignore(event: str, record: TrialRecord) -> None:
+    """Listen to nothing."""

@@ -1,0 +1,172 @@
+import math
+
+import pytest
+from fabricated import LR, NASTY, confirmation, curve, trial
+
+from fltune.report import figures, space_figures
+from fltune.report.figures import learning_curves, partition_picture, search_history, shown
+from fltune.report.space_figures import importances, parallel_coordinates, slices, stability_map
+
+SPACES = (importances, parallel_coordinates, slices, stability_map)
+
+
+def view(picture, name):
+    return next(v for v in picture.views if v.label == name)
+
+
+def traces(figure):
+    return {t.name: t for t in figure.data if t.name}
+
+
+def test_a_curve_is_the_mean_and_its_band_the_extremes(two_methods):
+    accuracy, loss = learning_curves(two_methods)
+    assert [v.label for v in accuracy.views] == ["rounds", "uplink bits of a run"]
+    rounds, bits = (v.figure for v in accuracy.views)
+    line = traces(rounds)["FedAvg"]
+    assert list(line.x) == [2, 4]
+    assert list(line.y) == pytest.approx([2.0 / 3, 2.35 / 3])  # of 0.7 0.8 0.5, 0.85 0.9 0.6
+    band = rounds.data[0]
+    assert list(band.y) == [0.8, 0.9, 0.6, 0.5]
+    assert list(traces(bits)["FedAvg"].x) == [8 * 2**20, 2 * 8 * 2**20]
+    assert "FedAvg ends at 0.7833 (0.6000 to 0.9000) over 3 seeds" in accuracy.views[0].text
+    assert rounds.layout.shapes[0].y0 == 0.8  # the target
+    assert loss.title == "train/loss"
+    assert not loss.views[0].figure.layout.shapes
+
+
+def test_simulated_time_is_an_axis_where_there_is_a_clock(one_seed):
+    views = learning_curves(one_seed)[0].views
+    assert [v.label for v in views][-1] == "simulated seconds"
+    assert list(traces(views[-1].figure)["A"].x) == [7.0, 7.0]
+
+
+def test_seeds_that_diverged_are_left_out_of_the_curve_and_named(make_report):
+    one = {"server.lr": 1.0, "client.lr": 0.1}
+    records = [trial("A", 0, one, 0.5), confirmation("A", 0, 1, one, 0.5, curve(0.4, 0.5))]
+    records.append(
+        confirmation("A", 0, 2, one, 0.1, curve(0.1, math.nan), status="diverged", scores=[0.0])
+    )
+    shown_view = learning_curves(make_report({"A": {"space": LR}}, records))[0].views[0]
+    assert list(traces(shown_view.figure)["A"].y) == [0.4, 0.5]
+    assert "1 that diverged left out" in shown_view.text
+
+
+def test_the_history_has_every_trial_and_the_best_so_far(two_methods):
+    views = search_history(two_methods)
+    found = traces(view(views, "FedAvg").figure)
+    assert list(found["complete"].y) == [0.9, 0.4]
+    assert list(found["best so far"].y) == [0.9, 0.9]
+    assert found["diverged"].y[0] < 0.4  # on the bad side of all scores
+    assert found["diverged"].marker.symbol != found["complete"].marker.symbol
+    assert "pruned" in traces(view(views, NASTY).figure)
+    assert "came with trial 0" in view(views, "FedAvg").text
+
+
+def test_a_loss_that_diverged_is_drawn_above(one_seed):
+    lane = one_seed.lanes["A"]
+    lost = trial("A", 2, {"server.lr": 1.0}, 1e6, "diverged")
+    candidates = list(lane.candidates.values())
+    candidates[0].runs.append(lost)
+    assert figures.heights(lane, candidates)[0] > 2.0
+
+
+def test_slices_mark_the_ends_and_the_edge_of_the_winner(two_methods):
+    winner = view(slices(two_methods), NASTY)
+    lines = [(s.x0, s.line.width) for s in winner.figure.layout.shapes]
+    assert lines == [(0.1, 1), (10.0, 2), (0.01, 1), (1.0, 1)]
+    (note,) = winner.figure.layout.annotations
+    assert (note.x, note.xanchor) == (1.0, "right")  # the logarithm of 10
+    assert "the best server.lr is the highest of its space" in winner.text
+    assert winner.figure.layout.xaxis.type == "log"
+    assert "no winning value is on an end" in view(slices(two_methods), "FedAvg").text
+
+
+def test_the_stability_map_shows_scores_and_what_diverged(two_methods):
+    shown_view = view(stability_map(two_methods), "FedAvg")
+    found = traces(shown_view.figure)
+    assert list(found["complete"].marker.color) == [0.9, 0.4]
+    assert (list(found["diverged"].x), list(found["diverged"].y)) == ([9.0], [0.9])
+    assert shown_view.figure.layout.xaxis.title.text == "server.lr"
+    assert "1 diverged (crosses), with server.lr from 9, client.lr from 0.9" in shown_view.text
+
+
+def test_parallel_lines_go_through_score_and_values(two_methods):
+    best, other, wild = view(parallel_coordinates(two_methods), "FedAvg").figure.data
+    assert list(best.y) == pytest.approx([1.0, 0.5, 0.5])  # 1 in 0.1 .. 10, 0.1 in 0.01 .. 1
+    assert list(other.y)[:2] == pytest.approx([0.0, 1.0])
+    assert wild.line.dash == "dot"
+    assert wild.y[0] < 0
+
+
+def test_importances_need_trials(two_methods):
+    few = view(importances(two_methods), "FedAvg")
+    assert few.figure is None
+    assert "2 completed trials; an importance from fewer than 10" in few.text
+
+
+def test_importances_need_more_than_one_parameter(one_seed):
+    assert "searches 1 parameter" in importances(one_seed).views[0].text
+
+
+def test_the_parameter_that_moves_the_score_is_the_important_one(make_report):
+    records = [
+        trial(
+            "A", n, {"server.lr": 0.1 + n / 2, "client.lr": 0.01 + (7 * n % 12) / 12}, 0.2 + n / 20
+        )
+        for n in range(12)
+    ]
+    (only,) = importances(make_report({"A": {"space": LR}}, records, {"trials": 12})).views
+    bar = only.figure.data[0]
+    assert list(bar.y)[-1] == "server.lr"  # the longest is on top
+    assert sum(bar.x) == pytest.approx(1.0)
+
+
+def test_the_study_of_a_grid_holds_its_trials(one_seed):
+    study = space_figures.study_of(one_seed.lanes["A"])
+    assert [t.values for t in study.trials] == [[3.0], [2.0]]
+
+
+@pytest.mark.parametrize("draw", [*SPACES, search_history])
+def test_methods_without_a_result_say_so(in_pieces, draw):
+    picture = draw(in_pieces)
+    assert [v.label for v in picture.views] == [row.name for row in in_pieces.rows]
+    for name in ("Lost", "Empty"):
+        assert view(picture, name).figure is None
+        assert name in view(picture, name).text
+
+
+@pytest.mark.parametrize("draw", SPACES)
+def test_a_method_that_searches_nothing(make_report, draw):
+    records = [trial("A", 0, {}, 0.5)]
+    (only,) = draw(make_report({"A": {"space": {}}}, records)).views
+    assert only.figure is None
+    assert only.text.startswith("A")
+
+
+@pytest.mark.parametrize("draw", [parallel_coordinates, slices, stability_map])
+def test_choices_of_no_numbers_are_categories(make_report, draw):
+    space = {**LR, "model.hidden": {"choice": [[4], [8, 8]]}}
+    records = [
+        trial("A", n, {"server.lr": 1.0, "client.lr": 0.1, "model.hidden": hidden}, 0.5)
+        for n, hidden in enumerate([[8, 8], [4]])
+    ]
+    (only,) = draw(make_report({"A": {"space": space}}, records)).views
+    assert only.figure is not None
+
+
+def test_each_partition_is_drawn_once(two_methods):
+    (only,) = partition_picture(two_methods).views
+    assert only.label == "all methods"
+    assert "digits" in only.text
+    assert "10 clients" in only.text
+
+
+def test_data_that_are_not_here_are_no_reason_to_fail(make_report, tmp_path):
+    methods = {"A": {"data": {"name": "mnist", "root": str(tmp_path)}, "space": {}}}
+    (only,) = partition_picture(make_report(methods, [])).views
+    assert only.figure is None
+    assert "cannot be loaded here" in only.text
+
+
+def test_labels_are_shown_literally():
+    assert shown("<b>x</b> & y") == "&lt;b&gt;x&lt;/b&gt; &amp; y"

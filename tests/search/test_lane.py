@@ -1,0 +1,345 @@
+"""The order of a method's work, and that no kill leaves a trace in it."""
+
+import functools
+import json
+import math
+
+import pytest
+from fake_workers import DRAWN, GRID, config_of, disturbed, reports_of, well, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fltune.search.lane import Lane
+from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
+
+TWO = {"space": {"server.lr": {"grid": [0.5, 1.0, 2.0]}}}
+
+
+def lane_of(method, journal=None, **search):
+    config = config_of({"A": method}, **search)
+    decided = [] if journal is None else journal
+    return Lane(config.method("A"), config.settings.search, decided.append)
+
+
+def run_of(job, status="complete", score=0.5):
+    """How a job ended."""
+    scores = [score] if status != "failed" else []
+    rows = [{"round": 8.0, "val/accuracy": score}] if scores else []
+    record = TrialRecord("A", job["kind"], job["number"], job["searched"], job["seed"])
+    record.status, record.scores, record.rows, record.message = status, scores, rows, status
+    return record
+
+
+def work(lane, end, seen=None):
+    """Run a lane's jobs one after the other to the end; return them."""
+    jobs = [] if seen is None else seen
+    while isinstance(job := lane.next(), dict):
+        jobs.append(job)
+        lane.ended(run_of(job, *end(job)))
+    return jobs
+
+
+def by_lr(job):
+    return "complete", 1 / (1 + abs(math.log(job["searched"]["server.lr"])))
+
+
+def restored(lane, journal, runs, **search):
+    """The lane of the next process, from what the files keep."""
+    again = lane_of(lane, **search) if isinstance(lane, dict) else lane
+    plain = json.loads(json.dumps(journal))
+    again.restore(plain, [TrialRecord.of_json(json.loads(json.dumps(r.as_json()))) for r in runs])
+    return again
+
+
+def asked(jobs):
+    return [(job["kind"], job["number"], job["seed"]) for job in jobs]
+
+
+def test_each_config_once_and_then_the_winner_on_fresh_seeds():
+    lane = lane_of(TWO)
+    jobs = [lane.next() for _ in range(3)]
+    assert [job["values"] for job in jobs] == [{"server.lr": r, "seed": 40} for r in (0.5, 1, 2)]
+    assert not any(job["test"] for job in jobs)
+    assert lane.next() is None  # the winner is not known yet
+    assert not lane.settled
+    lane.ended(run_of(jobs[1], "complete", 0.4))
+    lane.ended(run_of(jobs[0], "diverged", 0.0))
+    assert lane.next() is None
+    lane.ended(run_of(jobs[2], "failed"))
+    confirmations = [lane.next(), lane.next()]
+    assert lane.settled
+    assert [job["values"] for job in confirmations] == [
+        {"server.lr": 1.0, "seed": 41},
+        {"server.lr": 1.0, "seed": 42},
+    ]
+    assert all(job["test"] for job in confirmations)
+    assert lane.next() == "done"
+    lane.ended(run_of(confirmations[0], "complete", 0.9))
+    assert (lane.done, lane.planned, lane.planned_confirmations) == (3, 3, 2)
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed", "pruned"])
+def test_without_a_complete_config_nothing_is_confirmed(status):
+    jobs = work(lane_of(TWO), lambda job: (status, 0.1))
+    assert asked(jobs) == [(TRIAL, n, 40) for n in range(3)]
+
+
+def test_a_config_that_promises_something_is_run_on_every_search_seed():
+    lane = lane_of(TWO, seeds=3, trials=3)
+    jobs = work(lane, lambda job: ("complete", 0.5 + job["number"] / 10))
+    assert asked(jobs)[:9] == [(TRIAL, n, 40 + s) for n in range(3) for s in range(3)]
+    assert asked(jobs)[9:] == [(CONFIRMATION, 2, 43), (CONFIRMATION, 2, 44)]  # seeds not seen
+
+
+def test_a_config_worse_than_the_best_one_on_its_worst_seed_is_rejected_and_never_wins():
+    journal = []
+    scores = {(0, 40): 0.6, (0, 41): 0.5, (1, 40): 0.49, (2, 40): 0.5, (2, 41): 0.9}
+    lane = lane_of(TWO, journal, seeds=2)
+    jobs = work(lane, lambda job: ("complete", scores.get((job["number"], job["seed"]), 0.5)))
+    assert asked(jobs)[:5] == [(TRIAL, n, s) for n, s in scores]
+    (decision,) = [entry for entry in journal if entry["event"] == "rejected"]
+    assert decision["number"] == 1
+    assert decision["reason"] == (
+        "rejected after 1 of 2 seeds: 0.49 is worse than trial 0 on its worst seed, 0.5"
+    )
+    assert [c.number for c in lane.front] == [2, 0]
+
+
+def test_one_bad_seed_spares_a_config_the_others():
+    ends = {(0, 41): "diverged"}
+    jobs = work(
+        lane_of(TWO, seeds=3), lambda job: (ends.get((job["number"], job["seed"]), "complete"), 0.5)
+    )
+    assert [seed for kind, number, seed in asked(jobs) if number == 0] == [40, 41]
+
+
+def test_a_deterministic_lane_runs_all_seeds_because_which_had_begun_depends_on_the_workers():
+    ends = {(0, 41): "diverged"}
+    lane = lane_of(TWO, seeds=3, deterministic=True)
+    jobs = work(lane, lambda job: (ends.get((job["number"], job["seed"]), "complete"), 0.5))
+    assert [seed for kind, number, seed in asked(jobs) if number == 0] == [40, 41, 42]
+    assert lane.candidates[0].status == "diverged"
+
+
+def test_a_deterministic_lane_learns_from_a_batch_when_all_of_it_has_ended():
+    journal = []
+    lane = lane_of(DRAWN, journal, deterministic=True, batch=3)
+    jobs = [lane.next() for _ in range(3)]
+    assert lane.next() is None
+    for job in reversed(jobs[1:]):
+        lane.ended(run_of(job))
+    assert lane.next() is None
+    lane.ended(run_of(jobs[0]))
+    assert lane.next()["number"] == 3
+    assert [e["numbers"] for e in journal if e["event"] == "batch"] == [[0, 1, 2]]
+
+
+def test_several_winners_are_confirmed_and_the_best_on_fresh_seeds_is_reported():
+    lane = lane_of(TWO, confirm_top=2)
+    scores = {TRIAL: [0.7, 0.8, 0.1], CONFIRMATION: [0.75, 0.7, 0.9]}
+    jobs = work(lane, lambda job: ("complete", scores[job["kind"]][job["number"]]))
+    assert asked(jobs)[3:] == [(CONFIRMATION, n, s) for n in (1, 0) for s in (41, 42)]
+    assert [c.number for c in lane.winners] == [1, 0]
+    assert lane.chosen.number == 0
+    assert [(r.number, r.seed) for r in lane.reported] == [(0, 41), (0, 42)]
+    assert lane.planned_confirmations == 4
+
+
+def test_a_space_is_widened_where_its_winner_is_on_an_edge():
+    journal = []
+    lane = lane_of({"space": {"server.lr": {"grid": [0.25, 0.5]}}}, journal, extend_edges=2)
+    jobs = work(lane, by_lr)
+    tried = [job["searched"]["server.lr"] for job in jobs if job["kind"] == TRIAL]
+    assert tried == [0.25, 0.5, 1.0, 2.0, 4.0]  # the second time because 1 was an edge
+    assert [e["entries"] for e in journal if e["event"] == "widened"] == [
+        {"server.lr": {"grid": [0.25, 0.5, 1.0]}},
+        {"server.lr": {"grid": [0.25, 0.5, 1.0, 2.0, 4.0]}},
+    ]
+    assert lane.chosen.values == {"server.lr": 1.0}
+
+
+def test_a_space_that_was_set_by_hand_after_it_was_widened_stays():
+    journal, runs = [], []
+    narrow = {"space": {"server.lr": {"grid": [0.25, 0.5]}}}
+    lane = lane_of(narrow, journal, extend_edges=1)
+    work(lane, by_lr)
+    runs = [r for c in lane.candidates.values() for r in c.runs]
+    same = restored(narrow, journal, runs, extend_edges=1)
+    assert same.method.space.to_yaml()["server.lr"] == {"grid": [0.25, 0.5, 1.0]}
+    by_hand = {"space": {"server.lr": {"grid": [0.5, 1.0, 3.0]}}}
+    again = restored(by_hand, journal, runs, extend_edges=1)
+    assert [job["searched"]["server.lr"] for job in work(again, by_lr)][:1] == [3.0]
+
+
+# caps
+
+
+def test_a_closed_lane_starts_no_trial_but_confirms_what_it_has():
+    lane = lane_of(TWO)
+    first = lane.next()
+    second = lane.next()
+    lane.closed = True
+    assert lane.next() is None  # what is out may still win
+    lane.ended(run_of(first, "complete", 0.5))
+    lane.ended(run_of(second, "complete", 0.6))
+    assert asked([lane.next(), lane.next()]) == [(CONFIRMATION, 1, 41), (CONFIRMATION, 1, 42)]
+    assert lane.next() == "done"
+
+
+def test_a_closed_lane_leaves_seeds_out_unless_nothing_would_win():
+    for has_winner, seeds in ((False, [40, 41]), (True, [40])):
+        lane = lane_of(TWO, seeds=2)
+        if has_winner:
+            for _ in range(2):
+                lane.ended(run_of(lane.next(), "complete", 0.5))
+        first = lane.next()
+        lane.ended(run_of(first, "complete", 0.6))
+        lane.closed = True
+        jobs = [first, *work(lane, lambda job: ("complete", 0.6))]
+        own = [(k, s) for k, n, s in asked(jobs) if n == first["number"]]
+        assert [s for kind, s in own if kind == TRIAL] == seeds
+        assert any(kind == CONFIRMATION for kind, _, _ in asked(jobs))
+
+
+# faults
+
+
+def test_a_point_at_which_a_tie_has_no_value_fails_its_trial_and_nothing_else():
+    space = {
+        "client.batch_size": {"int": [1, 3]},
+        "server.lr": {"tied": "1 / (client.batch_size - 2) ** 2"},
+    }
+    lane = lane_of({"space": space}, trials=3)
+    jobs = {job["searched"]["client.batch_size"]: job for job in (lane.next() for _ in range(3))}
+    assert {size: job["fault"][:31] for size, job in jobs.items()} == {
+        1: "",
+        2: "server.lr: 1 / (client.batch_si",
+        3: "",
+    }
+    assert jobs[1]["values"] == {"client.batch_size": 1, "server.lr": 1.0, "seed": 40}
+
+
+def test_a_config_whose_proposal_was_lost_is_known_from_its_run():
+    lost = TrialRecord("A", TRIAL, 4, {"server.lr": 1.0}, 40, "complete", [0.9])
+    lane = restored(TWO, [], [lost])
+    jobs = work(lane, by_lr)
+    assert asked(jobs)[:2] == [(TRIAL, 5, 40), (TRIAL, 6, 40)]  # numbers are not given twice
+    assert [job["searched"]["server.lr"] for job in jobs[:2]] == [0.5, 2.0]
+    assert lane.chosen.number == 4
+
+
+# more than was asked for at first
+
+
+def done(method, **search):
+    journal = []
+    lane = lane_of(method, journal, **search)
+    work(lane, lambda job: ("complete", by_lr(job)[1] + (job["seed"] - 40) / 1000))
+    return journal, [*(r for c in lane.candidates.values() for r in c.runs), *lane.confirmed]
+
+
+def test_more_trials_go_on_from_what_is_known():
+    journal, runs = done(DRAWN, trials=4)
+    lane = restored(DRAWN, journal, runs, trials=6)
+    jobs = work(lane, by_lr)
+    assert asked(jobs)[:2] == [(TRIAL, 4, 40), (TRIAL, 5, 40)]
+    assert lane.next() == "done"
+
+
+def test_a_finished_lane_has_nothing_left_to_do():
+    journal, runs = done(TWO, seeds=2, confirm_top=2)
+    lane = restored(TWO, journal, runs, seeds=2, confirm_top=2)
+    assert lane.next() == "done"
+    assert lane.settled
+
+
+def test_more_seeds_are_run_for_the_best_first_and_the_hopeless_are_spared_them():
+    journal, runs = done(TWO)
+    lane = restored(TWO, journal, runs, seeds=2)
+    jobs = work(lane, lambda job: ("complete", 0.95))
+    assert asked(jobs)[0] == (TRIAL, 1, 41)
+    assert [c.rejected != "" for c in lane.candidates.values()] == [True, False, True]
+    # 41 and 42 were fresh once; the search has seen 41 by now
+    assert asked(jobs)[1:] == [(CONFIRMATION, 1, 43)]
+    assert [r.seed for r in lane.reported] == [42, 43]
+
+
+def test_a_bigger_extension_than_a_batch_is_learned_from_before_it_goes_on():
+    journal, runs = done(DRAWN, deterministic=True, batch=2)
+    lane = restored(DRAWN, journal, runs, deterministic=True, batch=2, seeds=2, trials=7)
+    out = []
+    while isinstance(job := lane.next(), dict):
+        out.append(job)
+    assert {job["number"] for job in out} == set(range(6))
+    for job in out:
+        lane.ended(run_of(job))
+    assert lane.next()["number"] == 6
+
+
+# kills: whenever it happens, however many workers there are, in whatever order they report
+
+SEARCHES = {
+    "plain": {},
+    "seeds": {"seeds": 3, "confirm_top": 2},
+    "asha": {"scheduler": "asha", "grace": 2, "reduction": 2},
+    "median": {"scheduler": "median", "grace": 2, "min_trials": 1, "seeds": 2},
+    "wider": {"extend_edges": 2},
+}
+BOTH = {"A": DRAWN, "B": GRID}
+CUTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("writes"), st.integers(0, 60)),
+        st.tuples(st.just("steps"), st.integers(0, 60)),
+    ),
+    max_size=3,
+)
+
+
+@functools.cache
+def config_and_truth(name):
+    config = config_of(BOTH, deterministic=True, batch=3, **SEARCHES[name])
+    return config, whole(config)
+
+
+@given(st.sampled_from(sorted(SEARCHES)), CUTS, st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=25)
+def test_a_deterministic_search_is_the_same_whatever_happens(name, cuts, slots, seed):
+    config, truth = config_and_truth(name)
+    found, repeated = disturbed(config, cuts, slots, seed)
+    assert found == truth
+    assert not repeated
+
+
+@given(st.sampled_from(sorted(SEARCHES)), CUTS, st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=20)
+def test_no_run_that_ended_is_repeated_and_the_budget_is_kept(name, cuts, slots, seed):
+    config = config_of(BOTH, **SEARCHES[name])
+    found, repeated = disturbed(config, cuts, slots, seed)
+    assert not repeated
+    most = 6 + SEARCHES[name].get("extend_edges", 0) * 3
+    for method in found.values():
+        trials = {number: values for kind, number, values, *_ in method["runs"] if kind == TRIAL}
+        assert sorted(trials) == list(range(len(trials)))
+        assert 6 <= len(trials) <= most
+        assert len(set(trials.values())) == len(trials)
+        assert not method["open"]
+        assert len(method["reported"]) == (2 if method["winners"] else 0)
+
+
+def test_the_searches_above_hold_what_can_go_wrong():
+    ends = set()
+    for name in SEARCHES:
+        _, truth = config_and_truth(name)
+        ends |= {run[4] for method in truth.values() for run in method["runs"]}
+        assert any(method["winners"] for method in truth.values())
+    assert ends == {"complete", "diverged", "failed", "pruned"}
+    assert any(method["rejected"] for method in config_and_truth("seeds")[1].values())
+    assert any(m["batches"][-1][-1] > 5 for m in config_and_truth("wider")[1].values())
+
+
+def test_the_same_point_and_seed_is_the_same_run():
+    config = config_of({"A": TWO})
+    job = Lane(config.method("A"), config.settings.search, [].append).next()
+    assert reports_of(job, config.settings.search, well) == reports_of(
+        job, config.settings.search, well
+    )

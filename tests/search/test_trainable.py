@@ -1,0 +1,78 @@
+import math
+
+import pytest
+from fake_workers import DRAWN, config_of, row_at
+
+from fltune.search.candidate import Candidate
+from fltune.search.jobs import make_job
+from fltune.search.trainable import Sender, train
+
+
+def sender_of(sent, **search):
+    config = config_of({"A": DRAWN}, **search)
+    method = config.method("A")
+    return Sender(config.settings.search, method.experiment({"server.lr": 0.5}), sent.append)
+
+
+def test_a_scheduler_sees_each_row_at_once_but_never_the_last(monkeypatch):
+    sent = []
+    sender = sender_of(sent, scheduler="asha", average_last=2)
+    for n, round in enumerate((2, 4, 6, 8)):
+        sender.add(row_at(round, n / 10))
+    assert [[row["round"] for row in r["rows"]] for r in sent] == [[2], [4], [6]]
+    assert [r["scores"][0] for r in sent] == pytest.approx([0.0, 0.05, 0.15])
+    rest = sender.rest(diverged=False)
+    assert [row["round"] for row in rest["rows"]] == [8]
+    assert rest["scores"] == pytest.approx([0.25])
+
+
+def test_without_a_scheduler_rows_are_sent_together():
+    sent = []
+    sender = sender_of(sent)
+    for round in (2, 4, 6, 8):
+        sender.add(row_at(round, 0.5))
+    assert sent == []
+    assert [row["round"] for row in sender.rest(diverged=False)["rows"]] == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"train/loss": math.nan}, {"train/loss": 2e4}, {"val/accuracy": math.inf}, {"x": math.nan}],
+)
+def test_a_row_of_a_run_that_diverges_waits_for_the_end_and_the_score_is_the_worst(bad):
+    sent = []
+    sender = sender_of(sent, scheduler="median")
+    sender.add({**row_at(2, 0.5), **bad})
+    assert sent == []
+    assert sender.rest(diverged=True)["scores"] == [0.0]
+
+
+def test_a_run_that_diverges_before_any_evaluation_has_a_report():
+    rest = sender_of([]).rest(diverged=True)
+    assert (rest["round"], rest["rows"], rest["scores"]) == (0, [], [0.0])
+
+
+def job_of(point, space):
+    config = config_of({"A": {"space": space}})
+    job = make_job(config.method("A"), "trial", Candidate(0, point, [40]), 40)
+    return {**job, "cpus": 1, "search": config.settings.search.model_dump(mode="json")}
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"client.batch_size": 2}, "ValueError: server.lr: 1 / (client.batch_size - 2) ** 2: "),
+        ({"client.batch_size": -1}, "ConfigError: client.batch_size: found -1; "),
+    ],
+)
+def test_what_cannot_be_run_is_reported_and_raises_nothing(monkeypatch, point, message):
+    space = {
+        "client.batch_size": {"int": [1, 3]},
+        "server.lr": {"tied": "1 / (client.batch_size - 2) ** 2"},
+    }
+    sent = []
+    monkeypatch.setattr("ray.tune.report", sent.append)
+    train(job_of(point, space))
+    (report,) = sent
+    assert (report["finished"], report["status"]) == (True, "failed")
+    assert report["message"].startswith(message)
