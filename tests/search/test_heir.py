@@ -45,6 +45,16 @@ def test_an_heir_waits_for_the_winner_and_searches_what_is_left(disk):
     assert confirmed["Harsh"] == best
 
 
+def test_an_heir_that_searches_nothing_runs_at_the_values_it_takes_over(disk):
+    keys = list(RATES)
+    bare = {"space": {}, "inherit": {"from": "Mild", "keys": keys}}
+    night = Night(config_of({"Mild": {"space": RATES}, "Bare": bare}), disk, end=well)
+    best = night.work().lanes["Mild"].front[0].values
+    ran = [job["values"] for job in night.jobs if job["method"] == "Bare"]
+    assert len(ran) == 1 + 2  # the trial and its confirmations
+    assert all({key: values[key] for key in keys} == best for values in ran)
+
+
 def test_an_heir_of_a_method_without_a_winner_has_nothing_to_do(disk):
     def hopeless(values, seed):
         return "diverged", 2, 0.0
