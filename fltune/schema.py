@@ -86,8 +86,7 @@ class Component(Section):
         Raises:
             ValueError: hyperparameters that do not go together.
         """
-        accepted = inspect.signature(self.target).parameters
-        extra = {k: v for k, v in given.items() if k in accepted}
+        extra = {k: v for k, v in given.items() if k in _arguments(self.target)}
         return self.target(**{**extra, **self.options()})
 
     @model_validator(mode="after")
@@ -103,6 +102,12 @@ class Component(Section):
     def stands_alone(self) -> bool:
         """Whether the component can be built, and so checked, without data."""
         return dataclasses.is_dataclass(self.target)
+
+
+@functools.cache
+def _arguments(target: Any) -> frozenset[str]:
+    """Return what a component's constructor takes; a search asks this thousands of times."""
+    return frozenset(inspect.signature(target).parameters)
 
 
 def validate(model: type[BaseModel], raw: Any) -> Any:

@@ -167,7 +167,7 @@ def build_report(
         frozen: its config.
         target: of the validation metric; a row says when a method reached it.
         hint: the command that opens the MLflow UI.
-        resume: the command that goes on with the search.
+        resume: the command that goes on with the search; empty if it has come to its end.
 
     Raises:
         ConfigError: the target is no number.
@@ -187,12 +187,12 @@ def build_report(
                     rank=rank,
                     summary=method,
                     reach=None if goal is None else Reach.of(lane.reported, goal),
-                    missing=missing(lane),
+                    missing=missing(lane) if resume else "",
                     command=alone(lane, chosen, frozen) if chosen else "",
                 )
             )
     unfinished = [f"{row.name}: {row.missing}" for row in rows if row.missing]
-    go_on = [f"the search is not finished; go on with: {resume}"] if unfinished and resume else []
+    go_on = [f"the search is not finished; go on with: {resume}"] if unfinished else []
     said = [*unfinished, *go_on, *warnings_of(summary)]
     return Report(summary, rows, lanes, search, goal, shared_yaml(frozen), hint, said)
 

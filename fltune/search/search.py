@@ -215,5 +215,5 @@ def compare(name: str, settings: Iterable[str] = (), target: float | None = None
         session.state.frozen,
         target,
         hint=session.hint,
-        resume=session.command("resume"),
+        resume="" if session.state.finished else session.command("resume"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from fltune.report.summary import Summary, summarise
 from fltune.report.table import markdown, print_summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
+from fltune.search.interrupts import orderly_interrupts
 from fltune.search.lane import Lane
 from fltune.search.nodes import nodes
 from fltune.search.preparation import check_data
@@ -130,19 +132,17 @@ class Session:
                 recorder.ended(record)
 
         campaign = Campaign(self.config, self.state, listen)
-        recorder.start(campaign.records)
-        if campaign.over:
+        with orderly_interrupts(campaign, self._on_interrupt):
+            recorder.start(campaign.records)
+            with contextlib.suppress(KeyboardInterrupt):  # the second one; the first is noted
+                if not campaign.over:
+                    with ray_session(self.config.settings) as concurrent:
+                        self._announce(campaign, concurrent)
+                        with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
+                            run_campaign(campaign, self.config, concurrent)
+            if campaign.stopping:
+                self._say_how_to_go_on(campaign)
             return self._report(campaign, recorder)
-        with ray_session(self.config.settings) as concurrent:
-            self._announce(campaign, concurrent)
-            with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
-                try:
-                    run_campaign(campaign, self.config, concurrent, self._on_interrupt)
-                except KeyboardInterrupt:
-                    campaign.stopping = True
-        if campaign.stopping:
-            self._say_how_to_go_on(campaign)
-        return self._report(campaign, recorder)
 
     def _announce(self, campaign: Campaign, concurrent: int) -> None:
         search = self.config.settings.search
@@ -181,12 +181,17 @@ class Session:
         records = campaign.records
         if records and all(r.status == "failed" for r in records):
             raise FltuneError(f"every trial failed; the first one said: {records[0].message}")
+        self.state.finish()
         summary = self.summary(campaign)
-        confirmed = {name: lane.reported for name, lane in campaign.lanes.items()}
-        sent = recorder.finish(summary, confirmed, markdown(summary, self.hint))
+        sent = self._send_results(campaign, summary, recorder)
         seeds = self.config.settings.search.confirm_seeds
         print_summary(summary, self.out, self.hint if sent else "", seeds)
         return summary
+
+    def _send_results(self, campaign: Campaign, summary: Summary, recorder: Recorder) -> bool:
+        """Give the methods' runs in the store their winners; return whether all is sent."""
+        confirmed = {name: lane.reported for name, lane in campaign.lanes.items()}
+        return recorder.finish(summary, confirmed, markdown(summary, self.hint))
 
     def lanes(self) -> Mapping[str, Lane]:
         """Return the methods' work as far as it has come, from the logs."""
@@ -208,16 +213,18 @@ class Session:
         return summarise(campaign.lanes, blank)
 
     def sync(self) -> int:
-        """Send to the store what it lacks; return how many runs it lacked."""
+        """Send to the store what it lacks; return how many runs it lacked.
+
+        Of a search that is not finished these are its runs, not results: it has none yet.
+        """
         store = Store.open(self.uri, self.experiment, self.home / "artifacts")
         self.state.lock()
         recorder = self._recorder(store, again=True)
         try:
             campaign = Campaign(self.config, self.state, _ignore)
             recorder.start(campaign.records)
-            summary = self.summary(campaign)
-            confirmed = {name: lane.reported for name, lane in campaign.lanes.items()}
-            recorder.finish(summary, confirmed, markdown(summary, self.hint))
+            if self.state.finished:
+                self._send_results(campaign, self.summary(campaign), recorder)
             return recorder.sent
         finally:
             recorder.close()

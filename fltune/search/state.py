@@ -3,7 +3,8 @@
 A folder per search, beside the tracking store, holds
 
     search.yaml      the frozen config
-    journal.jsonl    what was decided: every proposal before its trial starts, every rejection
+    journal.jsonl    what was decided: every proposal before its trial starts, every rejection, and
+                     at the end that it is the end
     trials.jsonl     every ended run, whole
 
 Both logs only grow, a JSON object a line, each on the disk before the search goes on. That is all:
@@ -23,6 +24,9 @@ from filelock import FileLock, Timeout
 
 from fltune.errors import ConfigError, FltuneError, nearest
 from fltune.search.record import TrialRecord
+
+FINISHED = "finished"
+"""The last event in the journal of a search that has come to its end."""
 
 
 class DiskFullError(FltuneError):
@@ -136,6 +140,17 @@ class SearchState:
     def begun(self) -> bool:
         """Whether a search of this name was started before."""
         return self.frozen.is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its last word is that all had been done; an extension goes on after it."""
+        events = [entry.get("event") for entry in self.journal.read()]
+        return events[-1:] == [FINISHED]
+
+    def finish(self) -> None:
+        """Note that all has been done."""
+        if not self.finished:
+            self.journal.append({"event": FINISHED})
 
     def freeze(self, config_yaml: str) -> None:
         """Write the config, whole or not at all; only who has the lock may.

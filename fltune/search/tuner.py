@@ -6,11 +6,9 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import tempfile
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,19 +165,15 @@ def check_cluster(config: SearchConfig) -> None:
         check_nodes(path for method in config.methods.values() for path in paths_of(method))
 
 
-def run_campaign(
-    campaign: Campaign, config: SearchConfig, concurrent: int, on_interrupt: Callable[[], None]
-) -> None:
+def run_campaign(campaign: Campaign, config: SearchConfig, concurrent: int) -> None:
     """Run all jobs of a campaign.
 
     Args:
         campaign: what hands out the jobs and keeps what becomes of them.
         config: the search.
         concurrent: runs at once.
-        on_interrupt: called at the first Ctrl-C, when no more jobs are handed out; the second one
-            raises KeyboardInterrupt.
     """
-    with _scratch() as storage, warnings.catch_warnings(), _interrupts(campaign, on_interrupt):
+    with _scratch() as storage, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _make_tuner(campaign, config.settings, concurrent, storage).fit()
 
@@ -229,26 +223,6 @@ def _scratch() -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _interrupts(campaign: Campaign, on_interrupt: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C stop the launching of runs, and the second one the runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
-        return
-
-    def handle(number: int, frame: Any) -> None:
-        if campaign.stopping:
-            raise KeyboardInterrupt
-        campaign.stopping = True
-        on_interrupt()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _shared(settings: Settings) -> dict[str, Any]:

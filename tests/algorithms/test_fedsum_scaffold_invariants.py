@@ -14,6 +14,7 @@ from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.fedau import FedAU
 from fltune.algorithms.fedavg import FedAvg
 from fltune.algorithms.fedawe import FedAWE
+from fltune.algorithms.fedgate import FedGATE
 from fltune.algorithms.fedsum import FedSUM, FedSUMB, FedSUMCR
 from fltune.algorithms.fedvarp import FedVARP
 from fltune.algorithms.mifa import MIFA
@@ -225,8 +226,7 @@ def test_scaffold_c_i_is_the_gradient_it_says(option, problem):
 @property_test(5)
 def test_scaffold_is_fedgate_with_all_clients(problem):
     """delta_j = c_j - c."""
-    fedgate = pytest.importorskip("fltune.algorithms.fedgate").FedGATE()
-    gate = problem.run(fedgate, problem.everyone)
+    gate = problem.run(FedGATE(), problem.everyone)
     scaffold = problem.run(Scaffold(), problem.everyone)
     same(path(gate), path(scaffold))
     for ours, theirs, server in zip(scaffold.clients, gate.clients, scaffold.server, strict=True):

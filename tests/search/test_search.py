@@ -12,7 +12,8 @@ import fltune
 from fltune.cli import main
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
-from fltune.search.search import search
+from fltune.search.search import search, sync
+from fltune.search.state import SearchState
 from fltune.tracking import Store
 
 METHODS = ("FedAvg", "FedGM")
@@ -285,3 +286,28 @@ def test_a_name_that_is_no_plain_name_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="must be a plain name"):
         search(raw, name=name)
     assert not (tmp_path / "mlruns").exists()
+
+
+def without_its_end(outcome, root: Path) -> None:
+    """Copy a search's folder as it was before its last run and its last word."""
+    source, folder = outcome.root / "searches" / "first", root / "searches" / "first"
+    folder.mkdir(parents=True)
+    folder.joinpath("search.yaml").write_bytes(source.joinpath("search.yaml").read_bytes())
+    for log in ("journal.jsonl", "trials.jsonl"):
+        lines = source.joinpath(log).read_text().splitlines(keepends=True)
+        folder.joinpath(log).write_text("".join(lines[:-1]))
+
+
+@pytest.mark.search
+def test_sync_sends_the_runs_of_an_unfinished_search_but_no_results(outcome, tmp_path):
+    root = tmp_path / "mlruns"
+    without_its_end(outcome, root)
+    runs = len(outcome.records) - 1
+    assert SearchState(outcome.root / "searches" / "first").finished
+    assert not SearchState(root / "searches" / "first").finished
+    settings = [f"tracking.root={root}", f"tracking.uri=sqlite:///{root / 'mlflow.db'}"]
+    assert [sync("first", settings), sync("first", settings)] == [runs, 0]
+    store = Store.open(f"sqlite:///{root / 'mlflow.db'}", "two", root / "artifacts")
+    methods = store.find({"fltune.search": "first", "fltune.kind": "method"})
+    assert {run.status for run in methods} == {"KILLED"}
+    assert not [run for run in methods if "fltune.result" in run.tags]

@@ -197,7 +197,7 @@ def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
     def no_ray(settings):
         yield 1
 
-    def broken(campaign, config, concurrent, on_interrupt):
+    def broken(campaign, config, concurrent):
         n = 0
         while campaign.next(f"t{n}") != "done":
             campaign.started(f"t{n}")
@@ -220,7 +220,7 @@ def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
     assert statuses == {"search": "KILLED", "method": "KILLED", "trial": "FAILED"}
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_an_interrupt_ends_the_whole_search(tmp_path):
     raw = {
         **PLAIN,
