@@ -16,6 +16,10 @@ from fltune.participation.full import Full
 from fltune.participation.trace import Trace
 from fltune.server.fedgm import FedSGD
 
+A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]], [[3.0, -0.5], [-0.5, 1.0]]]
+B = [[1.0, 0.1], [-1.0, 2.0], [0.5, -1.0]]
+"""Three clients in the plane, for tests in which any will do."""
+
 
 def quadratics(A, b, counts=None) -> FederatedData:
     """Clients f_i(w) = 0.5 (w - b_i)^T A_i (w - b_i).

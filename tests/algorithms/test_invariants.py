@@ -9,10 +9,10 @@
  4  z = x - W1 d moves by -eta_s D, over the borders of stages too
         federation/test_reductions.py::test_z_moves_by_the_rate_times_d
  5  Autonomous with equal K and fresh models is FedGM with eta / K
-        algorithms/test_fedcdr_invariants.py::
+        algorithms/test_stale_invariants.py::
             test_autonomous_with_fresh_models_and_equal_steps_is_fedgm_with_eta_over_k
  6  CyCP: GD is SGD with one step, SSGD of one component is GD
-        algorithms/test_fedcdr_invariants.py::
+        algorithms/test_fedprox_fednova_invariants.py::
             test_gd_is_one_step_of_sgd_and_shuffled_sgd_of_one_component
     one group is FedAvg; a client is away for Kbar rounds or more
         here::test_cycles
@@ -52,15 +52,16 @@
         algorithms/test_fedsum_scaffold_invariants.py::test_scaffold_c_is_the_mean_of_all_c_i,
             test_scaffold_c_i_is_the_gradient_it_says
 18  FedDC: g = mean g_i
-        algorithms/test_fedcdr_invariants.py::test_feddc_knows_the_means
+        algorithms/test_feddc_invariants.py::test_feddc_knows_the_means
 19  FedProx with mu = 0 is FedAvg
-        algorithms/test_fedcdr_invariants.py::test_fedprox_without_a_pull_is_fedavg_to_the_last_bit
+        algorithms/test_fedprox_fednova_invariants.py::
+            test_fedprox_without_a_pull_is_fedavg_to_the_last_bit
 20  FedNova with equal K is FedAvg
-        algorithms/test_fedcdr_invariants.py::test_fednova_with_equal_steps_is_fedavg
+        algorithms/test_fedprox_fednova_invariants.py::test_fednova_with_equal_steps_is_fedavg
 21  with all clients FedAU, FedAWE, FedVARP and MIFA are FedAvg
         algorithms/test_fedsum_scaffold_invariants.py::test_fedavg_with_all_clients
 22  FedBuff with Z = N and fresh models is FedAvg
-        algorithms/test_fedcdr_invariants.py::
+        algorithms/test_stale_invariants.py::
             test_fedbuff_with_all_clients_and_fresh_models_is_fedavg
 23  the quasi-hyperbolic maps
         golden/test_golden.py::test_momentum_maps
@@ -81,8 +82,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import fit, quadratics
+from random_problems import problems, property_test, same
 from test_conformance import CLIENTS, Run, Shuffled, case
-from test_fedsum_scaffold_invariants import problems, property_test, same
 
 from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.fedavg import FedAvg
@@ -151,7 +152,7 @@ def test_every_test_named_above_exists():
         there = {part.name for part in parts if isinstance(part, ast.FunctionDef)}
         found[file] = set(re.findall(r"test_\w+", names))
         assert found[file] <= there, file
-    assert len(found) == 7
+    assert len(found) == 10
     assert re.findall(r"^ ?(\d+)  ", __doc__, re.MULTILINE) == [str(k) for k in range(1, 26)]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quadratics import fit, quadratics
+from quadratics import A, B, fit, quadratics
 
 from fltune.algorithms.fedcdr import FedCDR
 from fltune.errors import ConfigError
@@ -19,9 +19,6 @@ from fltune.federation.clock import (
 )
 from fltune.federation.stragglers import Stragglers
 from fltune.runner import run
-
-A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]], [[3.0, -0.5], [-0.5, 1.0]]]
-B = [[1.0, 0.1], [-1.0, 2.0], [0.5, -1.0]]
 
 
 def totals_of(clock, cohorts=None, **options):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from quadratics import fit, quadratics
+from quadratics import A, B, fit, quadratics
 
 from fltune.data.federated import FederatedData, Split
 from fltune.federation import LocalSGD
@@ -11,8 +11,6 @@ from fltune.server.multistage import MultistageFedGM
 from fltune.server.quasi_hyperbolic import NAG, SHB, RobustMomentum, TripleMomentum
 from fltune.server.torch_optimizer import TorchServer
 
-A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]], [[3.0, -0.5], [-0.5, 1.0]]]
-B = [[1.0, 0.1], [-1.0, 2.0], [0.5, -1.0]]
 COHORTS = [[0, 1, 2], [0, 2], [1], [], [0, 1], [2], [0, 1, 2], [1, 2]]
 
 

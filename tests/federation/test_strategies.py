@@ -2,6 +2,7 @@
 
 import copy
 import math
+import random
 from functools import partial
 from types import SimpleNamespace
 
@@ -241,6 +242,29 @@ class Twice(nn.Module):
         return self.out(self.inner(self.inner(x)))
 
 
+class Deciding(nn.Module):
+    """Skips a layer at random; a trace would keep or drop it for ever."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def hidden(self, x):
+        return self.inner(x) if random.random() < 1 else x
+
+    def forward(self, x):
+        return self.out(self.hidden(x))
+
+
+class Walking(Deciding):
+    """Walks through its layers, which is no decision."""
+
+    def hidden(self, x):
+        for layer in (self.inner,):
+            x = layer(x)
+        return x
+
+
 def by_hand():
     torch.manual_seed(0)
     return ByHand().double()
@@ -283,15 +307,15 @@ def test_squared_errors_of_vectors_and_matrices(shape, bias, strategy):
     """Also of layers that work on the last of several dimensions."""
     layers = [nn.Linear(shape[-1], 4), nn.Tanh(), nn.Linear(4, 2, bias=bias), nn.Flatten()]
     setting = Setting(SGDS["all"], lambda: nn.Sequential(*map(copy.deepcopy, layers)).double())
-    random = torch.Generator().manual_seed(1)
+    chance = torch.Generator().manual_seed(1)
     n = len(setting.data)
-    x = torch.randn(n, *shape, generator=random, dtype=torch.float64)
-    y = torch.randn(n, 2 * math.prod(shape[:-1]), generator=random, dtype=torch.float64)
+    x = torch.randn(n, *shape, generator=chance, dtype=torch.float64)
+    y = torch.randn(n, 2 * math.prod(shape[:-1]), generator=chance, dtype=torch.float64)
     setting.data, setting.losses = Split(x, y), squared_error
     assert_same(setting.solve(strategy), setting.solve("loop"))
 
 
-@pytest.mark.parametrize("make", [Residual, Twice, part_frozen, hooked, normed, conv])
+@pytest.mark.parametrize("make", [Residual, Twice, Deciding, part_frozen, hooked, normed, conv])
 def test_dense_refuses_what_is_no_chain(make):
     name = type(make()).__name__
     with pytest.raises(ValueError, match=rf"'dense' is for chains .*{name} is none, use .* auto"):
@@ -313,7 +337,9 @@ AUTO = {
     "keyed": (lambda: nn.Sequential(nn.Linear(2, 2), KeyedDropout(0.5, 0)), "dense"),
     "linear": (lambda: Linear((3,)), "dense"),
     "by_hand": (by_hand, "dense"),
+    "walking": (Walking, "dense"),
     "residual": (Residual, "stacked"),
+    "deciding": (Deciding, "stacked"),
     "large": (large, "loop"),
     "conv": (conv, "loop"),
     "recurrent": (lambda: nn.GRU(2, 2), "loop"),

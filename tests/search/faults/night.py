@@ -26,6 +26,7 @@ import os
 import signal
 import time
 
+import torch
 from torch import nn
 
 
@@ -42,7 +43,7 @@ class Net(nn.Module):
     def forward(self, x):
         if self.training:
             time.sleep(self.pause * (time.time_ns() // 1000 % 100) / 50)
-            if self.width == 3:
+            if self.width == 3 and isinstance(x, torch.Tensor):  # not while it is traced
                 os.kill(os.getpid(), signal.SIGKILL)
         return self.last(self.layers(x))
 '''
