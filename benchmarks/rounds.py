@@ -2,7 +2,7 @@
 
     python benchmarks/rounds.py
     python benchmarks/rounds.py --workload W3 W3x20
-    python benchmarks/rounds.py --workload W2 --strategy loop --threads 2 --json
+    python benchmarks/rounds.py --workload W2 --strategy loop --processes 2 --json
 
 FedAvg with plain SGD on synthetic tensors; nothing is evaluated. fltune runs through its own
 ``Trainer.fit``, with the callbacks that ``fltune.runner`` gives it. The plain loop is what a
@@ -33,11 +33,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from fltune.algorithms.base import Algorithm
 from fltune.algorithms.fedavg import FedAvg
 from fltune.data.federated import FederatedData, Split
 from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedModule, History
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
+from fltune.federation.processes import Number, Processes
 from fltune.federation.strategies import STRATEGIES, candidates
 from fltune.models.mlp import MLP
 from fltune.participation.base import Participation
@@ -174,11 +176,19 @@ class Stopwatch(L.Callback):
 class Product:
     """fltune, from one round's end to the next one's: Lightning's loop is part of it."""
 
-    def __init__(self, workload: Workload, data: FederatedData, strategy: str) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        data: FederatedData,
+        strategy: str,
+        processes: Number = 1,
+        algorithm: Algorithm | None = None,
+    ) -> None:
         self.network = workload.initial_network()
         sgd = LocalSGD(lr=workload.lr, epochs=workload.epochs, batch_size=workload.batch_size)
         self.module = FederatedModule(
-            self.network, cross_entropy, FedAvg(), sgd, workload.clients, 1, strategy=strategy
+            *(self.network, cross_entropy, algorithm or FedAvg(), sgd, workload.clients, 1),
+            strategy=strategy,
         )
         self.datamodule = FederatedDataModule(data, workload.participation(), sgd, SEED)
         self.stopwatch = Stopwatch()
@@ -187,7 +197,10 @@ class Product:
             self.trainer = L.Trainer(
                 max_epochs=0,
                 accelerator="cpu",
-                callbacks=[FedSGD(), DivergenceGuard(), History(), self.stopwatch],
+                callbacks=[
+                    *(FedSGD(), DivergenceGuard(), Processes(processes), History()),
+                    self.stopwatch,
+                ],
                 limit_val_batches=0,
                 **dict.fromkeys(silent, False),  # type: ignore[arg-type]
             )
@@ -201,11 +214,13 @@ class Product:
         return [end - start for start, end in itertools.pairwise(self.stopwatch.ends)]
 
 
-def measure(workload: Workload, strategies: Sequence[str], rounds: int) -> dict[str, float]:
+def measure(
+    workload: Workload, strategies: Sequence[str], rounds: int, processes: int = 1
+) -> dict[str, float]:
     """Return the median seconds of a round, by strategy; ``plain`` is the plain loop."""
     data = workload.data()
     candidates: dict[str, PlainLoop | Product] = {"plain": PlainLoop(workload, data)}
-    candidates |= {name: Product(workload, data, name) for name in strategies}
+    candidates |= {name: Product(workload, data, name, processes) for name in strategies}
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     while len(seconds["plain"]) < rounds:
         for name, candidate in candidates.items():
@@ -230,6 +245,7 @@ def main() -> None:
     parser.add_argument("--strategy", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, help="timed rounds; default: the workload's own")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--processes", type=int, default=1, help="of fltune's own runs")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -240,13 +256,15 @@ def main() -> None:
         workload = WORKLOADS[name]
         known = candidates(workload.network(), cross_entropy)
         strategies = [s for s in args.strategy if s in known]
-        medians = measure(workload, strategies, args.rounds or workload.rounds)
+        rounds = args.rounds or workload.rounds
+        medians = measure(workload, strategies, rounds, args.processes)
         for strategy, seconds in medians.items():
             table.add_row(name, strategy, f"{seconds:.4f}", f"{seconds / medians['plain']:.2f}")
             records.append({"workload": name, "strategy": strategy, "seconds": seconds})
     console = Console()
     console.print(table)
-    console.print(f"{machine()}, {args.threads} thread(s)", highlight=False, soft_wrap=True)
+    text = f"{machine()}, {args.threads} thread(s), {args.processes} process(es) for fltune"
+    console.print(text, highlight=False, soft_wrap=True)
     if args.json:
         print(json.dumps(records))
 

@@ -72,8 +72,18 @@ class DataSection(Component):
     val_fraction: Annotated[Real, Field(gt=0, lt=1)] = Field(
         0.1, description="share of the training samples held out for validation"
     )
+    val_from: Literal["pool", "clients"] = Field(
+        "pool",
+        description="who holds them out: one pool, before samples are dealt; or every client, of "
+        "its own, so that each can be asked",
+    )
+    val_clients: Count | None = Field(
+        None,
+        description="validate on a fixed panel of so many clients, drawn by split_seed; null: all",
+    )
     split_seed: Seed = Field(
-        0, description="seed of the validation split; the same for all runs of a comparison"
+        0,
+        description="seed of the validation split and panel; the same for all runs of a comparison",
     )
     partition_seed: Seed | None = Field(
         None, description="seed of the partition; null: the run's seed"
@@ -200,8 +210,12 @@ class Experiment(Section):
     def _fits(self) -> Experiment:
         """Check what two sections say about each other."""
         wrong = []
+        panel, clients = self.data.val_clients, self.data.clients
+        if self.data.val_from == "clients" and panel is not None and panel > clients:
+            text = f"found {panel}; there are {clients} clients (data.clients)"
+            wrong.append(located("data.val_clients", text))
         try:
-            self.participation.build().check(self.data.clients)
+            self.participation.build().check(clients)
         except ValueError as error:
             wrong.append(located("participation", f"{error} (data.clients)"))
         try:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import json
-import logging
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from torch import nn
 
-from fltune.data.dataset import federate
 from fltune.data.federated import FederatedData
 from fltune.data.partition_file import write_partition
 from fltune.errors import ConfigError
-from fltune.experiment import DataSection, Experiment
+from fltune.experiment import Experiment
 from fltune.federation import (
     DivergenceGuard,
     FederatedDataModule,
@@ -31,12 +24,34 @@ from fltune.federation import (
     RoundCheckpoint,
     StopReason,
 )
+from fltune.federation.evaluation import ClientScores, Columns
 from fltune.federation.history import Row
-from fltune.federation.losses import LOSSES
-from fltune.participation.base import Participation
+from fltune.federation.processes import Number, Processes
 from fltune.participation.trace import record, trace_suffix, write_rounds
-from fltune.preflight import try_out
-from fltune.randomness import derive_seed
+from fltune.pieces import (
+    build_datamodule,
+    build_module,
+    build_participation,
+    build_trainer,
+    build_watch,
+    load_data,
+    quiet,
+)
+
+__all__ = [
+    "Run",
+    "RunResult",
+    "build",
+    "build_module",
+    "build_participation",
+    "constant_loss",
+    "load_data",
+    "quiet",
+    "result_of",
+    "run",
+    "save_partition",
+    "use_threads",
+]
 
 COLLAPSE_SHARE = 0.75
 """A final validation loss above this share of a constant prediction's is a collapse."""
@@ -62,7 +77,10 @@ class RunResult:
         seconds: wall-clock time of training and evaluation, building apart.
         strategy: how the local solver worked.
         timings: seconds of one cohort's local work by strategy, where ``fastest`` measured them.
+        processes: the most processes that shared the local work; its numbers do not depend on it.
         data: client sizes and heterogeneity (see :meth:`FederatedData.report`).
+        by_client: the last validation, client by client, where validation samples have owners (see
+            :class:`fltune.federation.evaluation.ClientScores`).
     """
 
     stop_reason: StopReason
@@ -77,6 +95,8 @@ class RunResult:
     strategy: str
     data: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
+    by_client: Columns = field(default_factory=dict)
+    processes: int = 1
 
 
 @dataclass
@@ -88,17 +108,7 @@ class Run:
     datamodule: FederatedDataModule
     history: History
     guard: DivergenceGuard
-
-
-def load_data(section: DataSection, seed: int) -> FederatedData:
-    """Load and partition a data set; cached, so that the trials of a worker load it once.
-
-    Raises:
-        DataError: missing or corrupt files, or too few samples for so many clients.
-    """
-    key = json.dumps(section.model_dump(mode="json"), sort_keys=True)
-    chosen = section.partition_seed
-    return _load_data(_Hashed(key, section), seed if chosen is None else chosen)
+    scores: ClientScores | None = None
 
 
 def save_partition(experiment: Experiment, path: str | Path) -> None:
@@ -114,93 +124,12 @@ def save_partition(experiment: Experiment, path: str | Path) -> None:
     write_partition(path, load_data(section, experiment.seed), made_by)
 
 
-@dataclass(frozen=True)
-class _Hashed:
-    """A section with the text that identifies it, so that a cache can hold it."""
-
-    key: str
-    section: DataSection = field(compare=False)
-
-
-@functools.lru_cache(maxsize=4)
-def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
-    section = hashed.section
-    return federate(
-        section.build(num_clients=section.clients),
-        section.partition.build(),
-        section.clients,
-        section.val_fraction,
-        seed=derive_seed(seed, "partition"),
-        split_seed=section.split_seed,
-    )
-
-
-def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
-    """Build the initial model: a function of (model section, seed), shared by all methods.
-
-    Raises:
-        ConfigError: the model's constructor refuses its arguments, or it makes no module.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(experiment.seed, "model"))
-        try:
-            network = experiment.model.build(
-                input_shape=data.input_shape, num_classes=data.num_classes
-            )
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"model: {error}") from error
-    if not isinstance(network, nn.Module):
-        name = experiment.model.component_name
-        raise ConfigError(f"model: {name} made a {type(network).__name__}, not a torch.nn.Module")
-    return network.to(getattr(torch, experiment.dtype))
-
-
-def build_module(experiment: Experiment, data: FederatedData) -> FederatedModule:
-    """Build the module of the round loop, and see that model, data and loss go together.
-
-    Raises:
-        ConfigError: they do not, or the model's layers do not suit ``batch_norm`` or ``strategy``.
-    """
-    try:
-        module = FederatedModule(
-            build_network(experiment, data),
-            LOSSES.load(experiment.loss),
-            experiment.algorithm.build(),
-            experiment.client.build(),
-            num_clients=data.num_clients,
-            rounds=experiment.rounds,
-            num_classes=data.num_classes,
-            strategy=experiment.strategy,
-            compressor=experiment.compression.build(),
-            seed=experiment.seed,
-            batch_norm=experiment.batch_norm,
-            clock=experiment.clock.build(),
-        )
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
-    try_out(experiment, module, data)
-    return module
-
-
-def build_participation(experiment: Experiment, data: FederatedData) -> Participation:
-    """Build the sampler of cohorts, at round 0 of a run.
-
-    Raises:
-        ConfigError: the pattern does not fit the data.
-    """
-    histograms = None if data.num_classes is None else data.histograms()
-    pattern = experiment.participation.build()
-    try:
-        return pattern.bind(data.num_clients, experiment.seed, histograms)
-    except ValueError as error:
-        raise ConfigError(f"participation: {error}") from error
-
-
 def build(
     experiment: Experiment,
     on_row: Callable[[Row], None] | None = None,
     callbacks: Sequence[L.Callback] = (),
     checkpoint: str | Path | None = None,
+    data: FederatedData | None = None,
 ) -> Run:
     """Build the Lightning trainer, module and data of one run.
 
@@ -209,41 +138,22 @@ def build(
         on_row: called with the metrics of each evaluated round.
         callbacks: further Lightning callbacks.
         checkpoint: file to save the run to after every evaluated round.
+        data: instead of those that the config names.
 
     Raises:
         ConfigError, DataError: what the config alone could not show.
     """
-    data = load_data(experiment.data, experiment.seed)
-    sgd = experiment.client.build()
-    dtype = getattr(torch, experiment.dtype)
-    history = History(experiment.eval_every, on_row)
-    guard = DivergenceGuard(experiment.max_loss)
+    if data is None:
+        data = load_data(experiment.data, experiment.seed)
+    watch = build_watch(experiment, data, on_row)
     saving = [RoundCheckpoint(checkpoint, experiment.eval_every)] if checkpoint else []
-    cuda = experiment.device != "cpu" and torch.cuda.is_available()
-    with quiet():
-        trainer = L.Trainer(
-            max_epochs=experiment.rounds,
-            accelerator="gpu" if cuda else "cpu",
-            devices=1,
-            callbacks=[experiment.server.build(), guard, *callbacks, history, *saving],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        )
-    participation = build_participation(experiment, data)
-    module = build_module(experiment, data)
-    datamodule = FederatedDataModule(
-        data,
-        participation,
-        sgd,
-        experiment.seed,
-        dtype,
-        work=experiment.work.build(),
-        delays=experiment.delays.build(),
+    server = experiment.server.build()
+    trainer = build_trainer(
+        experiment, [server, watch.guard, *callbacks, *watch.judging, watch.history, *saving]
     )
-    return Run(trainer, module, datamodule, history, guard)
+    datamodule = build_datamodule(experiment, data)
+    module = build_module(experiment, data)
+    return Run(trainer, module, datamodule, watch.history, watch.guard, watch.scores)
 
 
 def run(
@@ -253,6 +163,8 @@ def run(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     save_participation: str | Path | None = None,
+    data: FederatedData | None = None,
+    processes: Number = 1,
 ) -> RunResult:
     """Run the federated rounds of one config.
 
@@ -263,9 +175,13 @@ def run(
         checkpoint: file to save the run to after every evaluated round.
         resume: go on from ``checkpoint``.
         save_participation: a .json or .csv file to write the run's cohorts to, for ``kind: trace``.
+        data: instead of those that the config names.
+        processes: how many share the local work (:mod:`fltune.federation.processes`); ``"auto"``:
+            one for each core, where the run is long enough. Its numbers do not depend on it.
 
     Raises:
         ConfigError, DataError: what the config alone could not show.
+        RunFailedError: one of several processes was lost.
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.parse(experiment)
@@ -273,7 +189,8 @@ def run(
         raise ConfigError(f"resume: there is no checkpoint at {checkpoint}")
     if save_participation is not None:
         _check_trace_file(save_participation, experiment)
-    built = build(experiment, on_row, checkpoint=checkpoint)
+    helping = Processes(processes)
+    built = build(experiment, on_row, [helping], checkpoint, data)
     started = time.perf_counter()
     with quiet():
         built.trainer.fit(
@@ -287,12 +204,23 @@ def run(
             (scores,) = built.trainer.test(built.module, built.datamodule, verbose=False)
             metrics.update(scores)
     seconds = time.perf_counter() - started
-    reason, message = _verdict(built)
-    participation, module = built.datamodule.participation, built.module
     if save_participation is not None:
         # drawn anew, as its seed alone says: a resumed run itself has drawn only the last ones
         again = build_participation(experiment, built.datamodule.data)
-        write_rounds(save_participation, record(again, participation.round))
+        write_rounds(save_participation, record(again, built.datamodule.participation.round))
+    return replace(result_of(built, metrics, seconds), processes=helping.used)
+
+
+def result_of(built: Run, metrics: dict[str, float], seconds: float) -> RunResult:
+    """Return how a run that has ended did.
+
+    Args:
+        built: its pieces.
+        metrics: its last row, and what the test split says.
+        seconds: that it took.
+    """
+    reason, message = _verdict(built)
+    module = built.module
     rounds = int(metrics.pop("round"))
     metrics.pop("client_samples", None)
     return RunResult(
@@ -302,12 +230,13 @@ def run(
         history=built.history.rows,
         rounds=rounds,
         comm={"up_bits": module.bits_up, "down_bits": module.bits_down},
-        participation=participation.report(),
+        participation=built.datamodule.participation.report(),
         client_samples=module.client_samples,
         seconds=seconds,
         strategy=module.solver.strategy,
         data=built.datamodule.data.report(),
         timings=dict(module.solver.timings),
+        by_client=built.scores.latest if built.scores else {},
     )
 
 
@@ -361,20 +290,3 @@ def use_threads(cpus: float) -> None:
     alone must have what it had in its search.
     """
     torch.set_num_threads(max(1, int(cpus)))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Lightning's tips and the warnings that do not apply to rounds."""
-    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning\..*")
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

@@ -57,7 +57,7 @@ def test_short_names_stand_for_sections():
         ({"server": {"name": "fedavg", "beta": 0.9}}, "server.beta: unknown key"),
         (
             {"server": "fedgn"},
-            "server.name: unknown server optimizer 'fedgn'; known: fedavg, fedgm",
+            "server.name: unknown server optimizer 'fedgn'; did you mean 'fedgm'?; known: fedavg,",
         ),
         ({"server": {"name": "multistage", "betas": [0.9]}}, "server: betas has 1 entries for 3"),
         (
@@ -70,9 +70,20 @@ def test_short_names_stand_for_sections():
             {"algorithm": {"name": "fedavg", "weighting": "sample"}},
             "algorithm.weighting: found 'sam",
         ),
-        ({"data": "digitz"}, "data.name: unknown data set 'digitz'; known: digits, mnist"),
+        (
+            {"data": "digitz"},
+            "data.name: unknown data set 'digitz'; did you mean 'digits'?; known: digits, mnist",
+        ),
         ({"data": {"name": "digits", "clients": 0}}, "data.clients: found 0; should be greater"),
         ({"data": {"name": "digits", "val_fraction": 0}}, "data.val_fraction: found 0; should be"),
+        (
+            {"data": {"name": "digits", "val_from": "client"}},
+            "data.val_from: found 'client'; should be 'pool' or 'clients'",
+        ),
+        (
+            {"data": {"name": "digits", "val_from": "clients", "val_clients": 51}},
+            "data.val_clients: found 51; there are 50 clients (data.clients)",
+        ),
         (
             {"data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0}}},
             "data.partition.alpha: found 0; should be greater than 0",
@@ -85,7 +96,10 @@ def test_short_names_stand_for_sections():
             {"model": {"name": "mlp", "hidden": [8, "x"]}},
             "model.hidden.1: found 'x'; should be a v",
         ),
-        ({"loss": "crossentropy"}, "loss: unknown loss 'crossentropy'; known: cross_entropy"),
+        (
+            {"loss": "crossentropy"},
+            "loss: unknown loss 'crossentropy'; did you mean 'cross_entropy'?; known: ",
+        ),
         (
             {"participation": {"kind": "uniform", "per_round": 51}},
             "participation: per_round = 51 is more than the 50 clients",

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fltune.data.dataset import RawData, hold_out
+from fltune.data.dataset import RawData
 from fltune.data.federated import Split
 from fltune.data.images import UNREADABLE, Images
+from fltune.data.validation import hold_out
 from fltune.errors import DataError
 from fltune.parameters import parameter
 

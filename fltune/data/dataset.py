@@ -7,7 +7,7 @@
     (1293, tensor(25))
 
 Without clients of its own a data set gives validation samples of every class in proportion; with
-them (a natural partition) of every client.
+them (a natural partition) of every client. Or each client, of whatever kind, holds out its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fltune.data.federated import FederatedData, Split
-from fltune.data.partition import Partition
+from fltune.data.partition import Assignment, Partition
+from fltune.data.validation import hold_out_of_each, panel, split_validation
 from fltune.errors import DataError
 from fltune.parameters import Checked
 
@@ -80,70 +79,6 @@ class Dataset(Checked, ABC):
         """
 
 
-def split_validation(
-    y: Tensor, fraction: float, seed: int, clients: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Choose which training samples are trained on, and which are held out.
-
-    Args:
-        y: ``[n]`` class ids or ``[n, k]`` targets.
-        fraction: of the training samples, in (0, 1); rounded to whole samples.
-        seed: >= 0; decides which ones, alone.
-        clients: int64 ``[n]``, the client of each sample where it is known; negative for none.
-
-    Returns:
-        Sorted indices (kept, held out). Each class gives its share of the held-out ones, to within
-        one sample. With ``clients`` each client does instead, whatever its classes, but never its
-        last sample (so that where clients are tiny, fewer are held out), and samples of nobody are
-        all kept.
-
-    Raises:
-        DataError: the fraction is out of range, or one of the two would be empty.
-    """
-    if not 0 < fraction < 1:
-        raise DataError(f"a validation fraction of {fraction} is not allowed; must be in (0, 1)")
-    rng = np.random.default_rng(seed)
-    if clients is None:
-        n = len(y)
-        kept, held_out = hold_out(y, round(fraction * n), rng)
-    else:
-        owned = clients.ge(0).nonzero()[:, 0]
-        n = len(owned)
-        _, chosen = hold_out(clients[owned], round(fraction * n), rng, spare=1)
-        held_out = owned[chosen]
-        kept = torch.ones(len(clients), dtype=torch.bool).index_fill(0, held_out, False)
-        kept = kept.nonzero()[:, 0]
-    if not 0 < len(held_out) < n:
-        raise DataError(
-            f"a validation fraction of {fraction} of {n} samples leaves {n - len(held_out)} to "
-            f"train and {len(held_out)} to validate on; each needs at least one"
-        )
-    return kept, held_out
-
-
-def hold_out(
-    y: Tensor, count: int, rng: np.random.Generator, spare: int = 0
-) -> tuple[Tensor, Tensor]:
-    """Return sorted indices (kept, held out); stratified by largest remainders if y is classes.
-
-    Every stratum keeps at least ``spare`` samples; ``count`` is not reached where that forbids it.
-    """
-    labels = y.cpu().numpy() if y.ndim == 1 else np.zeros(len(y), np.int64)
-    _, class_of, class_sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    quota, remainder = np.divmod(class_sizes * count, max(len(labels), 1))  # whole: no rounding
-    most = class_sizes - spare
-    # Ties are broken at random, or many classes of one sample would all give from the front.
-    first = np.lexsort((rng.random(len(quota)), -remainder, quota >= most))
-    quota[first[: count - quota.sum()]] += 1
-    quota = np.minimum(quota, most)
-    shuffled = rng.permutation(len(labels))
-    by_class = shuffled[np.argsort(class_of[shuffled], kind="stable")]
-    rank = np.arange(len(labels)) - (class_sizes.cumsum() - class_sizes).repeat(class_sizes)
-    held_out: NDArray[np.bool_] = np.empty(len(labels), np.bool_)
-    held_out[by_class] = rank < quota.repeat(class_sizes)
-    return torch.from_numpy(np.flatnonzero(~held_out)), torch.from_numpy(np.flatnonzero(held_out))
-
-
 def federate(
     dataset: Dataset,
     partition: Partition,
@@ -151,6 +86,8 @@ def federate(
     val_fraction: float,
     seed: int,
     split_seed: int = 0,
+    val_from: str = "pool",
+    val_clients: int | None = None,
 ) -> FederatedData:
     """Load a data set, hold out validation samples, and deal the rest to clients.
 
@@ -158,26 +95,45 @@ def federate(
         dataset: what to load.
         partition: who gets what.
         num_clients: N.
-        val_fraction: of the training samples, held out before they are dealt; see
-            :func:`split_validation`.
+        val_fraction: of the training samples, held out; see :mod:`fltune.data.validation`.
         seed: of the partition.
-        split_seed: of the hold-out; apart from ``seed``, so that new partitions are judged on the
-            same validation samples.
+        split_seed: of the hold-out and the panel; apart from ``seed``, so that new partitions are
+            judged on the same validation samples, if they come from the pool.
+        val_from: ``pool``, held out before anything is dealt; ``clients``, of what each client was
+            dealt. Only then, or where clients are known beforehand, do the samples have owners.
+        val_clients: k, clients of a fixed panel whose samples alone validate; None: all do.
 
     Raises:
-        DataError: see :meth:`Dataset.load`, :func:`split_validation` and :class:`Partition`.
+        DataError: see :meth:`Dataset.load`, :mod:`fltune.data.validation` and :class:`Partition`;
+            clients that share samples are to hold out their own, or a panel is asked for of samples
+            without owners.
     """
     raw = dataset.load()
-    x, y = raw.train.x, raw.train.y
+    y = raw.train.y
     known = partition.known_clients(raw.groups, len(y))
-    kept, held_out = split_validation(y, val_fraction, split_seed, known)
-    train = replace(raw.train, x=x[kept], y=y[kept])
     groups = raw.groups if known is None else known
-    assigned = partition.assign(
-        train.y, num_clients, seed, None if groups is None else groups[kept]
-    )
+    if val_from == "clients":
+        data = _validated_by_clients(
+            raw, partition.assign(y, num_clients, seed, groups), val_fraction, split_seed
+        )
+    else:
+        kept, held_out = split_validation(y, val_fraction, split_seed, known)
+        own = None if groups is None else groups[kept]
+        assigned = partition.assign(y[kept], num_clients, seed, own)
+        data = _validated_by_pool(raw, kept, held_out, assigned, known)
+    return data if val_clients is None else on_panel(data, val_clients, split_seed)
+
+
+def _validated_by_pool(
+    raw: RawData, kept: Tensor, held_out: Tensor, assigned: Assignment, known: Tensor | None
+) -> FederatedData:
+    """Federate what is left of the pool; validation samples belong to all clients there are."""
+    x, y = raw.train.x, raw.train.y
+    owner = None
+    if known is not None:  # numbered as a partition of all of them would, whoever is left out
+        owner = torch.searchsorted(known[known >= 0].unique(), known[held_out])
     return FederatedData.from_clients(
-        train,
+        replace(raw.train, x=x[kept], y=y[kept]),
         Split(x[held_out], y[held_out]),
         raw.test,
         assigned.clients,
@@ -185,4 +141,56 @@ def federate(
         overlapping=assigned.overlapping,
         val_by_client=known is not None,
         notes=assigned.notes,
+        val_owner=owner,
     )
+
+
+def _validated_by_clients(
+    raw: RawData, assigned: Assignment, fraction: float, seed: int
+) -> FederatedData:
+    """Let each client hold out some of its samples; ``train`` stays whole, nobody trains on them.
+
+    Raises:
+        DataError: clients share samples, so that one would train on what another validates on.
+    """
+    if assigned.overlapping:
+        raise DataError(
+            "data.val_from: clients needs a partition whose clients share no samples: one client "
+            "would train on what another validates on. Use data.val_from: pool, or another kind of "
+            "partition"
+        )
+    kept, held_out = hold_out_of_each(assigned.clients, fraction, seed)
+    rows = torch.cat(held_out)
+    sizes = torch.tensor([len(indices) for indices in held_out])
+    return FederatedData.from_clients(
+        raw.train,
+        Split(raw.train.x[rows], raw.train.y[rows]),
+        raw.test,
+        kept,
+        raw.num_classes,
+        val_by_client=True,
+        notes=assigned.notes,
+        val_owner=torch.arange(len(sizes)).repeat_interleave(sizes),
+        held_out=tuple(held_out),
+    )
+
+
+def on_panel(data: FederatedData, count: int, seed: int) -> FederatedData:
+    """Return the data with the validation samples of a few clients alone.
+
+    Args:
+        data: whose validation samples have owners.
+        count: k, clients of the panel.
+        seed: of the panel.
+
+    Raises:
+        DataError: the samples have no owners, or too few clients have some.
+    """
+    if data.val_owner is None:
+        raise DataError(
+            "data.val_clients: whose the validation samples are is not known, they come from a "
+            "pool. Set data.val_from to clients"
+        )
+    chosen = torch.isin(data.val_owner, panel(data.val_owner, count, seed))
+    val = Split(data.val.x[chosen], data.val.y[chosen])
+    return replace(data, val=val, val_owner=data.val_owner[chosen])

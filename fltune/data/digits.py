@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fltune.data.dataset import Dataset, RawData, hold_out
+from fltune.data.dataset import Dataset, RawData
 from fltune.data.federated import Split
+from fltune.data.validation import hold_out
 
 
 @dataclass(frozen=True)

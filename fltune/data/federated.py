@@ -83,6 +83,11 @@ class FederatedData:
         num_classes: the number of classes; None for a regression.
         val_by_client: whether ``val`` was held out of every client in proportion.
         notes: what a reader must know of how samples were dealt, a sentence each.
+        val_owner: int64 ``[len(val)]`` on the CPU, the client of each validation sample; None where
+            they come from a pool. Of a data set's own clients these are all, by id, also those that
+            train nothing.
+        held_out: per client the indices into ``train`` that it was dealt and does not train on;
+            empty where validation samples are no part of ``train``.
     """
 
     train: Split
@@ -93,6 +98,8 @@ class FederatedData:
     num_classes: int | None
     val_by_client: bool = False
     notes: tuple[str, ...] = ()
+    val_owner: Tensor | None = None
+    held_out: tuple[Tensor, ...] = ()
 
     @classmethod
     def from_clients(
@@ -106,6 +113,8 @@ class FederatedData:
         overlapping: bool = False,
         val_by_client: bool = False,
         notes: tuple[str, ...] = (),
+        val_owner: Tensor | None = None,
+        held_out: tuple[Tensor, ...] = (),
     ) -> FederatedData:
         """Build federated data from one list of training indices per client.
 
@@ -118,10 +127,13 @@ class FederatedData:
             overlapping: clients may share samples; each holds a sample at most once.
             val_by_client: see the attribute.
             notes: see the attribute.
+            val_owner: see the attribute.
+            held_out: see the attribute.
 
         Raises:
             DataError: there is no client, a client is empty, an index is out of range or used
-                twice, the splits differ in shape, or a label is not in ``0..num_classes - 1``.
+                twice, the splits differ in shape, a label is not in ``0..num_classes - 1``, or
+                validation samples have some owners, but not one each.
         """
         for name, split in (("train", train), ("validation", val), ("test", test)):
             _check_labels(name, split, num_classes)
@@ -131,10 +143,26 @@ class FederatedData:
                     f"training samples {tuple(train.x.shape[1:])}; they must be the same"
                 )
         _check_clients(clients, len(train), overlapping)
+        if val_owner is not None and val_owner.shape != val.y.shape[:1]:
+            raise DataError(
+                f"val_owner of shape {tuple(val_owner.shape)} is not allowed; must be one client "
+                f"for each of {len(val)} validation samples"
+            )
         device = train.y.device
         order = torch.cat([indices.sort().values for indices in clients]).to(device)
         sizes = torch.tensor([len(indices) for indices in clients], device=device)
-        return cls(train, val, test, order, sizes, num_classes, val_by_client, notes)
+        return cls(
+            train,
+            val,
+            test,
+            order,
+            sizes,
+            num_classes,
+            val_by_client,
+            notes,
+            val_owner,
+            held_out,
+        )
 
     @property
     def num_clients(self) -> int:
@@ -197,14 +225,15 @@ class FederatedData:
         ``label_distance`` is the total variation distance, in [0, 1], between a client's label
         distribution and that of all clients, averaged over clients: 0 is iid. It and the other
         class figures are absent for a regression. ``train_samples`` counts a sample once, however
-        many clients hold it; ``shared_samples`` are those that several hold. ``partition_notes``
-        tells how samples were dealt where the partition's name does not: repairs, scaled sizes.
+        many clients hold it; ``shared_samples`` are those that several hold. ``val_clients``, those
+        whose samples validate, is absent where these have no owners. ``partition_notes`` tells how
+        samples were dealt where the partition's name does not: repairs, scaled sizes.
         """
         sizes, uses = self.sizes.cpu().double(), self.uses.cpu()
         summary: dict[str, Any] = {
             "clients": self.num_clients,
             "train_samples": int((uses > 0).sum()),
-            "unused_samples": int((uses == 0).sum()),
+            "unused_samples": int((uses == 0).sum()) - sum(map(len, self.held_out)),
             "shared_samples": int((uses > 1).sum()),
             "val_samples": len(self.val),
             "test_samples": len(self.test),
@@ -214,6 +243,8 @@ class FederatedData:
             "size_max": int(sizes.max()),
             "partition_notes": [*self.notes, *([_VAL_BY_CLIENT] if self.val_by_client else [])],
         }
+        if self.val_owner is not None:
+            summary["val_clients"] = len(self.val_owner.unique())
         if self.num_classes is not None:
             counts = self.histograms().cpu().double()
             shares = counts / counts.sum(1, keepdim=True)

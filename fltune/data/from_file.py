@@ -75,7 +75,7 @@ class FromFile(Partition):
 
 def _made_for_others(saved: SavedPartition, found: int) -> str:
     made_by = saved.made_by.get("data", {})
-    keys = ("name", "val_fraction", "split_seed")
+    keys = ("name", "val_from", "val_fraction", "split_seed")
     what = ", ".join(f"{key} {made_by[key]}" for key in keys if key in made_by)
     return (
         f"made for {saved.num_samples} training samples ({what}); these are {found} with other "

@@ -2,7 +2,8 @@
 
 A recorded partition is one JSON object: the samples of each client, what the partition was made of
 (``made_by``: the data section of the config and the seed), and a checksum of the labels it was made
-for. Samples are counted after the validation samples were held out.
+for. Samples are counted after the validation samples were held out; where each client held out its
+own (``val_from: clients``), before that, and they are among the client's samples.
 
 A user's own ids come as CSV, ``sample,client`` in the header and one line per sample, or as an
 ``.npy`` vector with a client per sample, negative for an unused one. Samples are counted from 0 in
@@ -81,12 +82,18 @@ def write_partition(path: str | Path, data: FederatedData, made_by: Mapping[str,
         "val_by_client": data.val_by_client,
         "overlapping": bool(data.uses.max() > 1),
         "notes": list(data.notes),
-        "clients": [data.client(i).tolist() for i in range(data.num_clients)],
+        "clients": [_dealt(data, i).tolist() for i in range(data.num_clients)],
     }
     try:
         path.write_text(json.dumps(saved, separators=(",", ":")) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _dealt(data: FederatedData, i: int) -> Tensor:
+    """Return what a client was dealt, what it holds out included."""
+    own = data.client(i).cpu()
+    return torch.cat([own, data.held_out[i]]).sort().values if data.held_out else own
 
 
 def read_partition(path: str | Path) -> SavedPartition:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from fltune.federation.decisions import decisions
+from fltune.federation.decisions import decides
 from fltune.models.dropout import KeyedDropout
 from fltune.models.linear import Linear
 from fltune.randomness import mix, uniform
@@ -166,18 +166,15 @@ def read_chain(network: nn.Module) -> list[Layer] | None:
     lays them out. A chain trains all its parameters and uses each of them once, and its forward is
     the same every time (:mod:`fltune.federation.decisions`).
     """
-    if any(_has_hooks(module) for module in network.modules()):
+    if any(_has_hooks(module) for module in network.modules()) or decides(network):
         return None
     own = list(network.parameters())
     place = {id(p): i for i, p in enumerate(own)}
     root = nn.Sequential(network)  # so that a network of one layer is a leaf as well
     root.training = network.training
     try:
-        with decisions(network) as decided:
-            nodes = list(_Tracer().trace(root).nodes)
+        nodes = list(_Tracer().trace(root).nodes)
     except Exception:  # a forward that cannot be traced may raise anything: it is no chain
-        return None
-    if decided:
         return None
     layers: list[Layer] = []
     for node, before in zip(nodes[1:-1], nodes, strict=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import lightning as L
@@ -181,7 +182,7 @@ class FederatedDataModule(L.LightningDataModule):
             fixed = client_keys(derive_seed(self.seed, "batches"), 0, clients)
         return plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size, fixed)
 
-    @property
+    @cached_property
     def nominal_steps(self) -> float:
         """The run's K: ``sgd.steps``, or the mean over all clients of E ceil(n_i / B)."""
         if self.sgd.unit == "steps":

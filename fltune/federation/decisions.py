@@ -6,49 +6,45 @@ A layer that is skipped at random, or in training alone, would be skipped for ev
 from __future__ import annotations
 
 import dis
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import FunctionType
 from typing import Any
 
 from torch import nn
 
 
-@contextmanager
-def decisions(network: nn.Module) -> Iterator[list[str]]:
-    """List the functions with an ``if`` in them that run meanwhile in the files of a network.
+def decides(network: nn.Module) -> bool:
+    """Whether a forward, or a function of its own that it calls, has an ``if`` in it.
 
-    Modules of torch and of this package are known; their files are not looked at.
-
-    Args:
-        network: whose modules' files are watched.
+    What torch and this package bring is known, and not looked at; walking through a list is no
+    decision.
     """
-    found: list[str] = []
-    files = {_file(type(module)) for module in network.modules() if not _known(type(module))}
-    before = sys.getprofile()
-
-    def watch(frame: FrameType, event: str, argument: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename in files and _decides(code):
-            found.append(code.co_name)
-
-    sys.setprofile(watch if files else before)
-    try:
-        yield found
-    finally:
-        sys.setprofile(before)
+    return any(
+        _branches(function)
+        for kind in {type(module) for module in network.modules()}
+        for function in _reached(kind)
+    )
 
 
-def _known(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("torch", "fltune")
+def _reached(kind: type) -> Iterator[FunctionType]:
+    """Yield the functions that a class's forward may call by name, itself first."""
+    waiting: list[Any] = [getattr(kind, "forward", None)]
+    seen = set()
+    while waiting:
+        function = waiting.pop()
+        if not isinstance(function, FunctionType) or function in seen or _known(function):
+            continue
+        seen.add(function)
+        yield function
+        for name in function.__code__.co_names:
+            found = getattr(kind, name, None)
+            waiting.append(found.fget if isinstance(found, property) else found)
+            waiting.append(function.__globals__.get(name))
 
 
-def _file(kind: type) -> str:
-    code = getattr(kind.forward, "__code__", None)  # type: ignore[attr-defined]
-    return code.co_filename if code is not None else ""
+def _known(function: FunctionType) -> bool:
+    return str(function.__module__).partition(".")[0] in ("torch", "fltune")
 
 
-def _decides(code: CodeType) -> bool:
-    """Whether a function jumps on a condition; walking through a list is no decision."""
-    return any("JUMP" in i.opname and "_IF_" in i.opname for i in dis.get_instructions(code))
+def _branches(function: FunctionType) -> bool:
+    return any("JUMP" in i.opname and "_IF_" in i.opname for i in dis.get_instructions(function))

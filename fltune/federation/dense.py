@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -99,12 +99,20 @@ class Part:
 
     def move_by_product(self, delta: Tensor, x: Tensor) -> None:
         """Make a step with the gradient delta^T x, [C, R, out] and [C, R, in]."""
-        lr = self.rule.lr
-        if not self.fused or isinstance(lr, Tensor):
+        if not self.fused:
             self.move(torch.bmm(delta.mT, x).flatten(1))
             return
+        lr, decay = self.rule.lr, self.rule.weight_decay
         drift = self.rule.drift(self.w)
-        self.matrix.baddbmm_(delta.mT, x, beta=1 - lr * self.rule.sgd.weight_decay, alpha=-lr)
+        if isinstance(lr, Tensor) or isinstance(decay, Tensor):
+            lr = torch.as_tensor(lr, dtype=self.w.dtype, device=self.w.device)
+            if isinstance(decay, Tensor) or decay:
+                self.w.mul_(1 - lr * decay)
+            self.matrix.baddbmm_((delta * -lr.view(-1, 1, 1)).mT, x)
+            if drift is not None:
+                self.w.sub_(lr * drift)
+            return
+        self.matrix.baddbmm_(delta.mT, x, beta=1 - lr * decay, alpha=-lr)
         if drift is not None:
             self.w.sub_(drift, alpha=lr)
 
@@ -123,7 +131,7 @@ class Stack:
         start = rows(problem.start, order).expand(len(order), -1)
         self.w = [part.clone(memory_format=torch.contiguous_format) for part in self._cut(start)]
         self.point = self._cut(start) if problem.frozen else self.w
-        self.velocity = [torch.zeros_like(w) for w in self.w] if sgd.momentum else None
+        self.velocity = [torch.zeros_like(w) for w in self.w] if problem.remembers(sgd) else None
         self.total = [torch.zeros_like(w) for w in self.w] if problem.gradient_sum else None
         self.parts: list[Part] = []
 
@@ -145,7 +153,7 @@ class Stack:
                     point=self.point[i][:active].unflatten(1, shape),
                     w=w,
                     matrix=w.view(active, math.prod(shape[:-1]), shape[-1]),
-                    rule=Steps(self.sgd, rule.lr, correction[i], rule.mu, anchor[i]),
+                    rule=replace(rule, correction=correction[i], anchor=anchor[i]),
                     velocity=None if self.velocity is None else self.velocity[i][:active],
                     total=None if self.total is None else self.total[i][:active],
                     fused=fused,

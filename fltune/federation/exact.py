@@ -6,12 +6,11 @@ The proofs of Douglas-Rachford methods assume an exact prox; on quadratics it ca
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses
+from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, chosen
 from fltune.federation.losses import squared_error
 from fltune.models.linear import Linear
 
@@ -51,8 +50,10 @@ def solve_exact(
     hessian = torch.einsum("cb,cbki,cbkj->cij", weight, x, x)
     linear = torch.einsum("cb,cbki,cbk->ci", weight, x, y)
     identity = torch.eye(network.dimension, dtype=x.dtype, device=x.device)
-    mu = problem.mu if isinstance(problem.mu, Tensor) else x.new_tensor(problem.mu)
-    ridge = (mu.reshape(-1, 1, 1) + sgd.weight_decay) * identity
+    mu = torch.as_tensor(problem.mu, dtype=x.dtype, device=x.device)
+    decay = chosen(problem.weight_decay, sgd.weight_decay)
+    decay = torch.as_tensor(decay, dtype=x.dtype, device=x.device)
+    ridge = (mu.reshape(-1, 1, 1) + decay.reshape(-1, 1, 1)) * identity
     target = linear if problem.anchor is None else linear + mu * problem.anchor
     end = torch.linalg.solve(hessian + ridge, target.unsqueeze(2)).squeeze(2)
     residual = torch.einsum("cbki,ci->cbk", x, end) - y

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
 
 from fltune.federation.chain import Layer, read_chain
 from fltune.models.batch_norm import apply_policy, reset_counters, with_statistics
@@ -49,8 +50,9 @@ class FlatNetwork:
         self.shapes = [p.shape for _, p in trainable]
         self.sizes = [p.numel() for _, p in trainable]
         self.dimension = sum(self.sizes)
+        self._flops: int | None = None
 
-    @property
+    @cached_property
     def parameters(self) -> list[nn.Parameter]:
         """The network's own parameters, in the order of x."""
         by_name = dict(self.network.named_parameters())
@@ -60,6 +62,26 @@ class FlatNetwork:
     def chain(self) -> list[Layer] | None:
         """Its layers, where it is a chain of dense ones (:mod:`fltune.federation.chain`)."""
         return read_chain(self.network)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what another process reads anew: the chain's functions cannot be pickled."""
+        return {k: v for k, v in self.__dict__.items() if k != "chain"}
+
+    @torch.no_grad()
+    def flops(self, x: Tensor) -> int:
+        """Return the floating-point operations of one sample's forward; counted once.
+
+        Args:
+            x: samples [n, ...].
+        """
+        if self._flops is None:
+            training = self.network.training
+            self.network.eval()  # no running statistics move
+            with FlopCounterMode(display=False) as counter:
+                self.network(x[:1])
+            self.network.train(training)
+            self._flops = counter.get_total_flops()
+        return self._flops
 
     def read(self) -> Tensor:
         """Return a copy of the parameters as x [d]."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ from fltune.federation.batches import BatchPlan
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.schedules import Schedule
 from fltune.parameters import Checked, parameter
+
+if TYPE_CHECKING:  # it imports this module
+    from fltune.federation.parallel import Team
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """Per-sample losses [B] of outputs and targets."""
@@ -92,6 +95,7 @@ class LocalProblem:
         mu: proximal weight, a number or a tensor [C, 1]; 0 switches the anchor off.
         anchor: the point that mu pulls toward.
         lr_scale: factor on the client learning rate (FedSUM's 1 / N), a number or [C, 1].
+        momentum, weight_decay: instead of those of the clients' optimizer, a number or [C, 1].
         frozen: take all gradients at ``start`` while w moves (FedSUM-B).
         gradient_sum: also return the sum of the plain gradients, accumulated as they come; in
             float32 (start - end) / lr would cancel badly.
@@ -106,10 +110,17 @@ class LocalProblem:
     mu: float | Tensor = 0.0
     anchor: Tensor | None = None
     lr_scale: float | Tensor = 1.0
+    momentum: float | Tensor | None = None
+    weight_decay: float | Tensor | None = None
     frozen: bool = False
     gradient_sum: bool = False
     start_gradient: bool = False
     exact: bool = False
+
+    def remembers(self, sgd: LocalSGD) -> bool:
+        """Whether any client has momentum, and needs a buffer."""
+        momentum = chosen(self.momentum, sgd.momentum)
+        return isinstance(momentum, Tensor) or momentum > 0
 
 
 @dataclass(frozen=True)
@@ -134,6 +145,11 @@ class LocalResult:
     statistics: Tensor | None = None
 
 
+def chosen(own: float | Tensor | None, otherwise: float) -> float | Tensor:
+    """Return a problem's own number, or the clients' optimizer's where it has none."""
+    return otherwise if own is None else own
+
+
 def rows(value: Any, clients: Any) -> Any:
     """Select clients of a per-client tensor [C, ...]; pass numbers, None and shared [d] on."""
     return value[clients] if isinstance(value, Tensor) and value.dim() > 1 else value
@@ -144,11 +160,12 @@ class Steps:
     """The update rule above, on any leading shape: [d] in the loop, [C, d] when stacked.
 
     Attributes:
-        lr: client learning rate, a number or a tensor that broadcasts against w.
+        lr, momentum, weight_decay: numbers, or tensors that broadcast against w.
     """
 
-    sgd: LocalSGD
     lr: float | Tensor
+    momentum: float | Tensor
+    weight_decay: float | Tensor
     correction: Tensor | None
     mu: float | Tensor
     anchor: Tensor | None
@@ -158,8 +175,9 @@ class Steps:
         """The rule for some clients of a problem (an index, a slice or an index tensor)."""
         free = not isinstance(problem.mu, Tensor) and problem.mu == 0
         return cls(
-            sgd=sgd,
             lr=lr * rows(problem.lr_scale, clients),
+            momentum=rows(chosen(problem.momentum, sgd.momentum), clients),
+            weight_decay=rows(chosen(problem.weight_decay, sgd.weight_decay), clients),
             correction=rows(problem.correction, clients),
             mu=rows(problem.mu, clients),
             anchor=None if free else rows(problem.anchor, clients),
@@ -175,7 +193,9 @@ class Steps:
 
     def plain(self, gradient: Tensor, w: Tensor) -> Tensor:
         """The gradient of f_i with weight decay."""
-        decay = self.sgd.weight_decay
+        decay = self.weight_decay
+        if isinstance(decay, Tensor):
+            return gradient + decay * w
         return gradient.add(w, alpha=decay) if decay else gradient
 
     def apply(self, w: Tensor, plain: Tensor, velocity: Tensor | None) -> None:
@@ -186,7 +206,7 @@ class Steps:
         if self.anchor is not None:
             g = g + self.mu * (w - self.anchor)
         if velocity is not None:
-            g = velocity.mul_(self.sgd.momentum).add_(g)
+            g = velocity.mul_(self.momentum).add_(g)
         if isinstance(self.lr, Tensor):
             w.sub_(self.lr * g)
         else:
@@ -209,8 +229,10 @@ class LocalSolver:
             (:mod:`fltune.federation.strategies`).
 
     Attributes:
-        strategy: the one in use, ``auto`` resolved; ``fastest`` until the first local work.
+        strategy: the one in use; ``auto`` or ``fastest`` until the first local work, where that
+            decides.
         timings: seconds of each candidate for that work, where it was timed.
+        team: the processes that share the work, where there are several.
 
     Raises:
         ValueError: an unknown strategy, or one that the network does not allow.
@@ -219,13 +241,16 @@ class LocalSolver:
     def __init__(
         self, network: FlatNetwork, losses: Losses, sgd: LocalSGD, strategy: str = "auto"
     ) -> None:
-        from fltune.federation.strategies import FASTEST, check_strategy, choose_strategy
+        from fltune.federation.strategies import AUTO, FASTEST, check_strategy, choose_strategy
 
-        auto = strategy == "auto"
-        self.strategy = choose_strategy(network.network, losses) if auto else strategy
-        if strategy != FASTEST:
-            check_strategy(self.strategy, network.network, losses)
+        if strategy == AUTO:
+            strategy = choose_strategy(network.network, losses)
+        elif strategy != FASTEST:
+            check_strategy(strategy, network.network, losses)
+        self.strategy = strategy
+        self._by_cohort = strategy == AUTO
         self.timings: dict[str, float] = {}
+        self.team: Team | None = None
         self.network = network
         self.losses = losses
         self.sgd = sgd
@@ -253,35 +278,45 @@ class LocalSolver:
             ValueError: mu without an anchor, or an exact solution that has no closed form.
         """
         from fltune.federation.exact import solve_exact
+        from fltune.federation.strategies import choose_by_cohort
 
         if problem.anchor is None and (isinstance(problem.mu, Tensor) or problem.mu != 0):
             raise ValueError(f"mu = {problem.mu} needs an anchor, the point that it pulls toward")
         if problem.exact:
             assert full is not None
             return solve_exact(self.network, self.losses, data, problem, full, self.sgd)
+        if self._by_cohort:
+            self.strategy = choose_by_cohort(self.network.flops(data.x), plan)
         result = self._steps(problem, data, plan, lr, keys)
         if not problem.start_gradient:
             return result
         assert full is not None
         # BatchNorm takes its batch's statistics here too, but this pass leaves no trace in them
-        at_start = LocalProblem(problem.start, frozen=True, gradient_sum=True)
+        decay = problem.weight_decay
+        at_start = LocalProblem(problem.start, weight_decay=decay, frozen=True, gradient_sum=True)
         gradient = self._steps(at_start, data, full, lr, keys).gradient_sum
         return replace(result, start_gradient=gradient)
 
     def _steps(
         self, problem: LocalProblem, data: Split, plan: BatchPlan, lr: float, keys: Tensor
     ) -> LocalResult:
-        from fltune.federation.strategies import FASTEST, STRATEGIES, time_strategies
+        from fltune.federation.bundles import Work, solve_bundles
+        from fltune.federation.strategies import FASTEST, time_strategies
 
-        work = (self.network, self.losses, data, problem, plan, self.sgd, lr, keys)
-        training = self.network.network.training
-        self.network.network.train()
+        work = Work(self.network, self.losses, data, problem, plan, self.sgd, lr, keys)
+        network = self.network.network
+        training = network.training
+        if not all(module.training for module in network.modules()):  # setting it is slow
+            network.train()
         try:
             device = problem.start.device
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 if self.strategy == FASTEST:
                     self.timings = time_strategies(self.network, self.losses, plan, work=work)
                     self.strategy = min(self.timings, key=self.timings.__getitem__)
-                return STRATEGIES[self.strategy](*work)
+                if self.team is not None:
+                    return self.team.solve(self.strategy, work)
+                return solve_bundles(self.strategy, work)
         finally:
-            self.network.network.train(training)
+            if not training:
+                network.eval()

@@ -37,7 +37,7 @@ def solve_loop(
         rule = Steps.of(problem, sgd, lr, client)
         start = rows(problem.start, client)
         w = start.clone()
-        velocity = torch.zeros_like(w) if sgd.momentum else None
+        velocity = torch.zeros_like(w) if problem.remembers(sgd) else None
         total = torch.zeros_like(w) if problem.gradient_sum else None
         loss_sum = w.new_zeros(())
         # what is random but no nn.Dropout module draws from the global generator

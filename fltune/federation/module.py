@@ -32,6 +32,11 @@ MEMORY = "memory@"
 """Client rows of error feedback: ``memory@update`` is what was lost of the entry ``update``."""
 
 
+def _own(stored: base.State) -> base.State:
+    """Return the algorithm's part of client rows."""
+    return {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
+
+
 class FederatedModule(L.LightningModule):
     """A federated run of one algorithm.
 
@@ -172,6 +177,12 @@ class FederatedModule(L.LightningModule):
     @torch.no_grad()
     def training_step(self, cohort: Cohort, batch_idx: int) -> None:
         """Run one communication round up to the pseudo-gradient."""
+        problem = self.ask(cohort)
+        if problem is not None:
+            self.answer(self.solve(problem))
+
+    def ask(self, cohort: Cohort) -> LocalProblem | None:
+        """Begin a round: return what its clients are to solve; None where there are none."""
         info = self._info(cohort)
         x = self.x
         self._pending: tuple[base.State, base.State, base.RoundInfo] | None = None
@@ -181,16 +192,25 @@ class FederatedModule(L.LightningModule):
             self._pass_round(cohort, None)
             if self.algorithm.acts_on_empty_rounds:
                 self._aggregate(x, {}, info)
-            return
+            return None
         stored = self._clients.gather(cohort.clients)
-        clients = {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
-        problem = self.algorithm.local_problem(x, self._server, clients, info)
-        result = self._solve(problem, cohort, info)
-        message, clients = self.algorithm.uplink(x, self._server, clients, result, info)
+        self._round = cohort, x, stored, info
+        return self.algorithm.local_problem(x, self._server, _own(stored), info)
+
+    def solve(self, problem: LocalProblem) -> LocalResult:
+        """Let the cohort of the round in progress solve its problem."""
+        cohort, _, _, info = self._round
+        return self._solve(problem, cohort, info)
+
+    def answer(self, result: LocalResult) -> None:
+        """Go on with what the cohort's work led to, up to the pseudo-gradient."""
+        cohort, x, stored, info = self._round
+        message, clients = self.algorithm.uplink(x, self._server, _own(stored), result, info)
         message, memory = self._compress(message, stored, cohort.keys)
         self._aggregate(x, message, info)
         self._pending = message, {**clients, **memory}, info
         self._account(cohort, result, info)
+        del self._round  # its rows are not to outlive the round
 
     def _compress(
         self, message: base.State, stored: base.State, keys: Tensor
@@ -299,22 +319,31 @@ class FederatedModule(L.LightningModule):
         assert self.client_state is not None, "training has not started"
         return self.client_state
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Accumulate loss and accuracy of the global model on validation samples."""
-        self._evaluate("val", *batch)
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        """Accumulate loss and accuracy of the global model on validation samples.
+
+        Returns what callbacks may look at: the model's ``output`` and the ``losses`` [B].
+        """
+        return self._evaluate("val", *batch)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Accumulate loss and accuracy of the global model on test samples."""
         self._evaluate("test", *batch)
 
-    def _evaluate(self, split: str, x: Tensor, y: Tensor) -> None:
-        output = self.network(channels_last(x) if self._images(x) else x)
-        self.loss_meter(self.losses(output, y))
+    def _evaluate(self, split: str, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        output = self.predict(x)
+        losses = self.losses(output, y)
+        self.loss_meter.update(losses)
         meters: dict[str, Any] = {f"{split}/loss": self.loss_meter}
         if self.accuracy is not None:
-            self.accuracy(output, y)
+            self.accuracy.update(output, y)
             meters[f"{split}/accuracy"] = self.accuracy
         self.log_dict(meters, on_step=False, on_epoch=True, batch_size=len(y))
+        return {"output": output, "losses": losses}
+
+    def predict(self, x: Tensor) -> Any:
+        """Return the global model's output for samples."""
+        return self.network(channels_last(x) if self._images(x) else x)
 
     def _images(self, x: Tensor) -> bool:
         if self._channels_last is None:  # asked once: the answer is a forward of one sample

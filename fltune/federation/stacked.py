@@ -36,7 +36,7 @@ def solve_stacked(
     order = ranked.order
     start = rows(problem.start, order).expand(len(order), -1)
     w = start.clone()
-    velocity = torch.zeros_like(w) if sgd.momentum else None
+    velocity = torch.zeros_like(w) if problem.remembers(sgd) else None
     total = torch.zeros_like(w) if problem.gradient_sum else None
     loss_sum = w.new_zeros(len(order))
     gradient = _batched_gradient(network, losses)

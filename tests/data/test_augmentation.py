@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fltune.data.augmentation import Augmentation
-from fltune.data.dataset import RawData, split_validation
+from fltune.data.dataset import RawData
 from fltune.data.federated import FederatedData, Split
+from fltune.data.validation import split_validation
 from fltune.errors import DataError
 from fltune.randomness import client_keys, step_keys
 

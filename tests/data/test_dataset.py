@@ -1,83 +1,19 @@
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fltune.data.dataset import Dataset, RawData, federate, split_validation
+from fltune.data.dataset import Dataset, RawData, federate
 from fltune.data.digits import Digits
 from fltune.data.dirichlet_class import DirichletClass
+from fltune.data.dirichlet_client import DirichletClientLognormal
 from fltune.data.federated import Split
 from fltune.data.natural import Natural
 from fltune.data.partition import Iid
+from fltune.data.partition_file import checksum
+from fltune.data.shards import Shards
 from fltune.errors import DataError
-
-
-@settings(max_examples=100)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=200), st.floats(0.01, 0.99), st.data())
-def test_validation_is_stratified_and_disjoint(labels, fraction, data):
-    count = round(fraction * len(labels))
-    y = torch.tensor(labels)
-    if not 0 < count < len(labels):
-        with pytest.raises(DataError, match="each needs at least one"):
-            split_validation(y, fraction, 0)
-        return
-    kept, held_out = split_validation(y, fraction, data.draw(st.integers(0, 1000)))
-    assert len(held_out) == count
-    assert torch.equal(torch.cat([kept, held_out]).sort().values, torch.arange(len(y)))
-    quota = y.bincount() * count / len(labels)
-    assert (y[held_out].bincount(minlength=len(quota)) - quota).abs().max() < 1
-
-
-@settings(max_examples=100)
-@given(st.lists(st.integers(-1, 9), min_size=2, max_size=200), st.floats(0.01, 0.99), st.data())
-def test_validation_by_client_takes_a_share_of_each_but_never_its_last_sample(ids, fraction, data):
-    clients = torch.tensor(ids)
-    owned = clients[clients >= 0]
-    sizes = owned.bincount(minlength=10)
-    count = round(fraction * len(owned))
-    y = torch.zeros(len(ids), dtype=torch.int64)
-    if count == 0 or not (sizes > 1).any():
-        with pytest.raises(DataError, match="each needs at least one"):
-            split_validation(y, fraction, 0, clients)
-        return
-    kept, held_out = split_validation(y, fraction, data.draw(st.integers(0, 1000)), clients)
-    assert torch.equal(torch.cat([kept, held_out]).sort().values, torch.arange(len(ids)))
-    given = clients[held_out].bincount(minlength=10)
-    assert (given < sizes)[sizes > 0].all()
-    quota = sizes * count / len(owned)
-    assert ((given - quota).abs() <= 1)[sizes - 1 > quota].all()
-    assert len(held_out) <= count
-    if (sizes - 1 >= quota.ceil())[sizes > 0].all():  # nobody is too small to give its share
-        assert len(held_out) == count
-
-
-def test_validation_by_client_keeps_what_belongs_to_nobody():
-    clients = torch.tensor([-1] * 5 + [3] * 10 + [7] * 10)
-    kept, held_out = split_validation(torch.zeros(25), 0.2, 0, clients)
-    assert clients[held_out].bincount(minlength=8)[[3, 7]].tolist() == [2, 2]
-    assert kept[:5].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_validation_depends_on_its_seed_alone():
-    y = torch.tensor([0, 1] * 50)
-    torch.manual_seed(1)
-    first = split_validation(y, 0.2, seed=5)[1]
-    torch.manual_seed(2)
-    assert torch.equal(first, split_validation(y, 0.2, seed=5)[1])
-    assert not torch.equal(first, split_validation(y, 0.2, seed=6)[1])
-
-
-def test_validation_of_a_regression():
-    kept, held_out = split_validation(torch.zeros(10, 1), 0.3, 0)
-    assert (len(kept), len(held_out)) == (7, 3)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
-def test_validation_fraction_out_of_range(fraction):
-    with pytest.raises(DataError, match=r"must be in \(0, 1\)"):
-        split_validation(torch.tensor([0, 1]), fraction, 0)
 
 
 @pytest.mark.parametrize("groups", [torch.zeros(3, dtype=torch.int64), torch.zeros(2)])
@@ -132,3 +68,115 @@ def test_another_partition_of_grouped_data_holds_out_by_class():
 def test_federate_more_clients_than_samples_is_an_error():
     with pytest.raises(DataError, match="2000 clients cannot share 1293 samples"):
         federate(Digits(), Iid(), 2000, val_fraction=0.1, seed=0)
+
+
+def test_the_pool_is_what_it_was_before_clients_could_hold_out_their_own():
+    """Hashes of who trains on what and what validates, computed by the version before."""
+    digits = federate(Digits(), DirichletClass(0.3), 20, 0.1, seed=7, split_seed=3)
+    assert digits.val_owner is None
+    assert checksum(digits.order.numpy()) == "sha256:" + (
+        "7de14563f7842eb46e6804bb42702693e13597e92a61a9dabe54894cfcce643e"
+    )
+    assert checksum(digits.val.x.double().numpy()) == "sha256:" + (
+        "ffe0f2d4a7b14ae26832a8c6eb25d16f97e041251bffc5f875bf4cd26dc9b454"
+    )
+
+
+def test_a_pool_of_natural_clients_knows_its_owners_also_of_those_left_out():
+    raw = Grouped().load()
+    ids = dict(zip(raw.train.x.flatten().tolist(), raw.groups.tolist(), strict=True))
+    for clients in (4, 2):
+        data = federate(Grouped(), Natural(), clients, val_fraction=0.1, seed=1)
+        by_id = [[2, 5, 9, 40].index(ids[x]) for x in data.val.x.flatten().tolist()]
+        assert data.val_owner.tolist() == by_id
+        assert data.report()["val_clients"] == 3  # one sample is not held out
+
+
+def held_by(data):
+    """Return the clients that train on each sample of distinct inputs, and the one it judges."""
+    trains, judges = {}, {}
+    for i in range(data.num_clients):
+        for x in data.train.x[data.client(i)].flatten().tolist():
+            trains.setdefault(x, set()).add(i)
+    for x, i in zip(data.val.x.flatten().tolist(), data.val_owner.tolist(), strict=True):
+        judges[x] = i
+    return trains, judges
+
+
+KINDS = {
+    "iid": Iid(),
+    "dirichlet": DirichletClass(0.2),
+    "lognormal": DirichletClientLognormal(1.0, mu=1.0, sigma=1.0, add=1, allocation="scale"),
+    "shards": Shards(2),
+    "natural": Natural(),
+}
+
+
+@dataclass(frozen=True)
+class Distinct(Dataset):
+    """Sample j is j, of class j % 4 and client j % 10."""
+
+    def load(self):
+        x = torch.arange(400.0)[:, None]
+        j = torch.arange(400)
+        split = Split(x, j % 4)
+        return RawData(split, split, 4, j % 10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_client_holds_out_of_its_own_and_nobody_trains_on_it(kind):
+    partition, seed = KINDS[kind], 5
+    raw = Distinct().load()
+    assigned = partition.assign(raw.train.y, 10, seed, raw.groups)
+    data = federate(Distinct(), partition, 10, 0.25, seed, val_from="clients")
+    trains, judges = held_by(data)
+    assert not set(trains) & set(judges)
+    for i, indices in enumerate(assigned.clients):
+        own = {float(j) for j in indices}
+        held = {x for x, owner in judges.items() if owner == i}
+        assert held | {x for x, who in trains.items() if who == {i}} == own
+        assert len(held) == (min(max(round(0.25 * len(own)), 1), len(own) - 1) if own else 0)
+    left_out = 400 - sum(map(len, assigned.clients))
+    assert data.report()["unused_samples"] == left_out
+
+
+def test_clients_that_share_samples_cannot_hold_out_their_own():
+    partition = DirichletClientLognormal(0.1, allocation="reuse")
+    with pytest.raises(DataError, match="val_from: clients needs a partition whose clients share"):
+        federate(Digits(), partition, 30, 0.1, seed=3, val_from="clients")
+
+
+def test_what_clients_hold_out_depends_on_the_split_seed_and_what_they_hold():
+    def val(**changes):
+        given = {"val_fraction": 0.2, "seed": 0, "val_from": "clients", **changes}
+        return federate(Distinct(), Natural(), 10, **given).val.x
+
+    assert torch.equal(val(), val(seed=1))  # natural clients hold the same with any seed
+    assert not torch.equal(val(), val(split_seed=1))
+
+
+@pytest.mark.parametrize("val_from", ["pool", "clients"])
+def test_a_panel_is_nested_and_the_same_with_any_partition(val_from):
+    def panel_of(k, seed=0, split_seed=0):
+        data = federate(
+            Distinct(), Natural(), 10, 0.2, seed, split_seed, val_from=val_from, val_clients=k
+        )
+        assert data.report()["val_clients"] == k
+        whole = federate(Distinct(), Natural(), 10, 0.2, seed, split_seed, val_from=val_from)
+        mine = torch.isin(whole.val_owner, data.val_owner)
+        assert torch.equal(data.val.x, whole.val.x[mine])  # all samples of the panel, no others
+        assert torch.equal(data.order, whole.order)
+        assert torch.equal(data.test.x, whole.test.x)
+        return set(data.val_owner.tolist())
+
+    panels = [panel_of(k) for k in range(1, 11)]
+    assert all(a < b for a, b in pairwise(panels))
+    assert panels[2] == panel_of(3, seed=9)
+    assert len({frozenset(panel_of(3, split_seed=s)) for s in range(5)}) > 1
+
+
+def test_a_panel_needs_owners_and_enough_clients():
+    with pytest.raises(DataError, match=r"come from a pool. Set data.val_from to clients"):
+        federate(Digits(), Iid(), 20, 0.1, seed=0, val_clients=5)
+    with pytest.raises(DataError, match=r"panel of 21 clients is asked for; 20 hold validation"):
+        federate(Digits(), Iid(), 20, 0.1, seed=0, val_from="clients", val_clients=21)

@@ -192,3 +192,26 @@ def test_an_overlapping_client_holds_a_sample_once():
         FederatedData.from_clients(
             split([0, 1, 1]), split([0]), split([0]), clients, 2, overlapping=True
         )
+
+
+def test_every_validation_sample_has_one_owner_or_none_has():
+    clients = [torch.tensor([0, 1])]
+    with pytest.raises(DataError, match=r"val_owner of shape \(3,\) .* each of 2 validation"):
+        FederatedData.from_clients(
+            split([0, 1]), split([0, 1]), split([0]), clients, 2, val_owner=torch.zeros(3)
+        )
+
+
+def test_what_clients_hold_out_is_not_unused():
+    train = split([0, 1, 1, 0, 1])
+    data = FederatedData.from_clients(
+        train,
+        split([1, 0]),
+        split([0]),
+        [torch.tensor([0]), torch.tensor([2])],
+        2,
+        val_owner=torch.tensor([0, 1]),
+        held_out=(torch.tensor([1]), torch.tensor([3])),
+    )
+    report = data.report()
+    assert (report["train_samples"], report["unused_samples"], report["val_clients"]) == (2, 1, 2)

@@ -47,6 +47,31 @@ def test_a_saved_partition_comes_back_whole(tmp_path, partition, dataset):
     assert twice.read_text() == path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("partition", "dataset"),
+    [(DirichletClass(0.1), Digits()), (Natural(), Synthetic(num_clients=30))],
+    ids=["digits", "natural"],
+)
+def test_a_partition_saved_where_clients_validate_comes_back_with_what_they_hold_out(
+    tmp_path, partition, dataset
+):
+    path = tmp_path / "part.json"
+    given = {"val_fraction": 0.1, "seed": 3, "val_from": "clients"}
+    data = federate(dataset, partition, 30, **given)
+    write_partition(path, data, {"data": {"val_from": "clients"}, "seed": 3})
+    again = federate(dataset, FromFile(str(path)), 30, **{**given, "seed": 99})
+    for name in ("order", "sizes", "val_owner"):
+        assert torch.equal(getattr(again, name), getattr(data, name))
+    assert torch.equal(again.val.x, data.val.x)
+    assert again.report() == data.report()
+    less = federate(dataset, FromFile(str(path)), 30, **given, val_clients=4)
+    twice = tmp_path / "again.json"
+    write_partition(twice, less, read_partition(path).made_by)  # a panel leaves nobody out
+    assert twice.read_text() == path.read_text()
+    with pytest.raises(DataError, match=r"made for \d+ training samples \(val_from clients\)"):
+        federate(dataset, FromFile(str(path)), 30, val_fraction=0.1, seed=3)
+
+
 @pytest.mark.parametrize("change", [{"val_fraction": 0.2}, {"split_seed": 1}])
 def test_other_training_samples_are_refused(tmp_path, change):
     path = tmp_path / "part.json"

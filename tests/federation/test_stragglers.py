@@ -156,7 +156,10 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
         ({"fraction": 1.5}, "work.fraction: found 1.5; should be less than or equal to 1"),
         ({"policy": "dropp"}, "work.policy: found 'dropp'; must be one of drop, keep; did you"),
         ({"share": 0.5}, "work.share: unknown key"),
-        ({"kind": "straglers"}, "work.kind: unknown local work 'straglers'; known: nominal, unif"),
+        (
+            {"kind": "straglers"},
+            "work.kind: unknown local work 'straglers'; did you mean 'stragglers'?; known: ",
+        ),
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -99,9 +100,32 @@ PROBLEMS = {
     ),
     "lr_scale": lambda s: LocalProblem(s.x, lr_scale=0.25),
     "own_lr_scale": lambda s: LocalProblem(s.x, lr_scale=torch.tensor([[1.0], [2], [3], [0]])),
+    "own_momentum": lambda s: LocalProblem(s.x, momentum=column(0.0, 0.9, 0.3, 0.5)),
+    "own_weight_decay": lambda s: LocalProblem(s.x, weight_decay=column(0.2, 0.0, 0.1, 0.4)),
+    "own_numbers": lambda s: LocalProblem(
+        s.x, mu=0.4, anchor=s.x, lr_scale=column(1.0, 2, 3, 0), weight_decay=column(1.0, 0, 2, 3)
+    ),
+    "no_momentum": lambda s: LocalProblem(s.x, momentum=0.0, weight_decay=0.0),
     "frozen": lambda s: LocalProblem(s.x, frozen=True, gradient_sum=True),
     "gradient_sum": lambda s: LocalProblem(s.x, correction=s.per_client(1.0), gradient_sum=True),
 }
+
+
+def column(*values):
+    return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
+def test_own_numbers_are_those_of_an_optimizer_for_each_client(strategy):
+    """Momentum and weight decay of the problem stand for those of the clients' optimizer."""
+    momenta, decays = (0.0, 0.9, 0.3, 0.5), (0.2, 0.0, 0.1, 0.4)
+    setting = Setting(SGDS["all"])
+    asked = LocalProblem(setting.x, momentum=column(*momenta), weight_decay=column(*decays))
+    found = setting.solve(strategy, asked)
+    for i, (momentum, decay) in enumerate(zip(momenta, decays, strict=True)):
+        sgd = replace(SGDS["all"], momentum=momentum, weight_decay=decay)
+        expected = Setting(sgd).solve("loop", clients=[i])
+        torch.testing.assert_close(found.end[i], expected.end[0], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("strategy", ["stacked", "dense"])
@@ -328,7 +352,7 @@ def test_dense_refuses_losses_that_it_does_not_know():
 
     with pytest.raises(ValueError, match="cross_entropy and squared_error, not absolute"):
         LocalSolver(FlatNetwork(mlp()), absolute, LocalSGD(), "dense")
-    assert choose_strategy(mlp(), absolute) == "stacked"
+    assert choose_strategy(mlp(), absolute) == "auto"
 
 
 AUTO = {
@@ -338,10 +362,10 @@ AUTO = {
     "linear": (lambda: Linear((3,)), "dense"),
     "by_hand": (by_hand, "dense"),
     "walking": (Walking, "dense"),
-    "residual": (Residual, "stacked"),
-    "deciding": (Deciding, "stacked"),
-    "large": (large, "loop"),
-    "conv": (conv, "loop"),
+    "residual": (Residual, "auto"),
+    "deciding": (Deciding, "auto"),
+    "large": (large, "auto"),
+    "conv": (conv, "auto"),
     "recurrent": (lambda: nn.GRU(2, 2), "loop"),
 }
 
@@ -352,6 +376,33 @@ def test_auto_goes_by_the_model(name):
     assert choose_strategy(make(), cross_entropy) == expected
     solver = LocalSolver(FlatNetwork(make()), cross_entropy, LocalSGD(), "auto")
     assert solver.strategy == expected
+
+
+BY_COHORT = {
+    "many": (Residual, 4, {}, "stacked"),
+    "few": (Residual, 3, {}, "loop"),
+    "large": (large, 6, {"batch_size": None}, "loop"),
+    "small_steps": (large, 6, {"batch_size": 3}, "stacked"),
+    "conv": (conv, 9, {}, "stacked"),
+}
+
+
+@pytest.mark.parametrize("name", BY_COHORT)
+def test_auto_goes_by_the_cohort(name):
+    make, clients, changes, expected = BY_COHORT[name]
+    sgd = LocalSGD(lr=0.3, **{"epochs": 1, "batch_size": 3, **changes})
+    setting = Setting(sgd, lambda: make().double(), sizes=[40] * clients)
+    solve = setting.ready("auto")
+    found = solve()
+    assert solve.func.__self__.strategy == expected
+    assert torch.equal(found.end, setting.solve(expected).end)
+
+
+def test_the_work_of_a_network_is_counted_once_and_leaves_it_alone():
+    flat = FlatNetwork(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)))
+    assert flat.flops(torch.zeros(4, 6)) == 2 * (6 * 5 + 5 * 3)
+    assert flat.network.training
+    assert flat.flops(torch.zeros(0, 9)) == 90
 
 
 def test_unknown_strategy():
