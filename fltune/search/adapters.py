@@ -9,26 +9,27 @@ from ray.tune import Callback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from fltune.search.campaign import RESTARTS, Campaign
+from fltune.search.campaign import RESTARTS
 from fltune.search.jobs import DONE
+from fltune.search.packs import Packs
 
 
 class CampaignSearcher(Searcher):
-    """Asks the campaign for jobs; it learns how they ended from :class:`CampaignEvents`."""
+    """Asks the campaign for jobs; how they ended it learns from :class:`CampaignEvents`."""
 
-    def __init__(self, campaign: Campaign) -> None:
+    def __init__(self, packs: Packs) -> None:
         super().__init__(metric="round", mode="max")
-        self.campaign: Campaign | None = campaign
+        self.packs: Packs | None = packs
 
     def __getstate__(self) -> dict[str, Any]:
         """Ray pickles its parts into a state of its own, which is never read: ours is on disk."""
-        return {**self.__dict__, "campaign": None}
+        return {**self.__dict__, "packs": None}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return a job, None to be asked again, or FINISHED."""
-        assert self.campaign is not None
-        job = self.campaign.next(trial_id)
-        return Searcher.FINISHED if job == DONE else job
+        """Return a pack of jobs, None to be asked again, or FINISHED."""
+        assert self.packs is not None
+        found = self.packs.next(trial_id)
+        return Searcher.FINISHED if found == DONE else found
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -46,30 +47,30 @@ class CampaignSearcher(Searcher):
 class CampaignScheduler(FIFOScheduler):
     """Asks the campaign whether to stop a trial."""
 
-    def __init__(self, campaign: Campaign) -> None:
+    def __init__(self, packs: Packs) -> None:
         super().__init__()
-        self.campaign: Campaign | None = campaign
+        self.packs: Packs | None = packs
 
     def __getstate__(self) -> dict[str, Any]:
         """See :class:`CampaignSearcher`."""
-        return {**self.__dict__, "campaign": None}
+        return {**self.__dict__, "packs": None}
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Continue or stop."""
-        assert self.campaign is not None
-        stops = self.campaign.stops(trial.trial_id, result)
+        assert self.packs is not None
+        stops = self.packs.stops(trial.trial_id, result)
         return TrialScheduler.STOP if stops else TrialScheduler.CONTINUE
 
 
 class CampaignEvents(Callback):
     """Tells the campaign what happens to its jobs."""
 
-    def __init__(self, campaign: Campaign) -> None:
-        self.campaign: Campaign | None = campaign
+    def __init__(self, packs: Packs) -> None:
+        self.packs: Packs | None = packs
 
     def __getstate__(self) -> dict[str, Any]:
         """See :class:`CampaignSearcher`."""
-        return {"campaign": None}
+        return {"packs": None}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Pass it on."""
@@ -80,6 +81,10 @@ class CampaignEvents(Callback):
     ) -> None:
         """Pass it on."""
         self._of().reported(trial.trial_id, result)
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Let the next worker of a pack run those of its members that have not ended."""
+        trial.set_config({**trial.config, **self._of().left(trial.trial_id)})
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Pass it on."""
@@ -93,9 +98,9 @@ class CampaignEvents(Callback):
         reason = _shorten(_last_line(trial.error_file))
         self._of().ended(trial.trial_id, f"lost its worker {RESTARTS + 1} times: {reason}")
 
-    def _of(self) -> Campaign:
-        assert self.campaign is not None
-        return self.campaign
+    def _of(self) -> Packs:
+        assert self.packs is not None
+        return self.packs
 
 
 def _last_line(error_file: str | None) -> str:

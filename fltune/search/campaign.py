@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
@@ -19,6 +19,10 @@ from fltune.search.jobs import DONE, Job
 from fltune.search.lane import Lane
 from fltune.search.record import TRIAL, Listener, TrialRecord
 from fltune.search.state import DiskFullError, SearchState
+
+if TYPE_CHECKING:
+    from fltune.search.packer import Packer
+    from fltune.search.rungs import Rungs
 
 RESTARTS = 2
 """Times a run is started again after its worker was killed: by the kernel, a user, a lost node."""
@@ -50,7 +54,7 @@ class Campaign:
         self.lanes = self._make_lanes(config)
         self._out: dict[str, TrialRecord] = {}
         self._ready: Job | str | None = None
-        self._begun: set[str] = set()
+        self._begun: set[tuple[str, str, int, int]] = set()
         self._started = time.monotonic()
         self._seconds_before = 0.0
         self._spent = {"client_samples": 0.0, "bits": 0.0}
@@ -114,8 +118,30 @@ class Campaign:
         job = DONE if self.stopping else self._ready or self._decide()
         self._ready = None
         if isinstance(job, dict):
-            self._out[run_id] = _blank(job)
+            self.hand_out(run_id, job)
         return job
+
+    def hand_out(self, run_id: str, job: Job) -> None:
+        """Note that a job is out."""
+        self._out[run_id] = _blank(job)
+
+    def fellows(self, job: Job, packer: Packer) -> list[Job]:
+        """Return jobs that go with the one that was just handed out; they are to be noted too.
+
+        Args:
+            job: of some lane.
+            packer: knows what goes together.
+        """
+        try:
+            return packer.fellows(self.lanes[job["method"]], job)
+        except DiskFullError as error:
+            self._give_up(error)
+            return []
+
+    def take_back(self, run_id: str, job: Job) -> None:
+        """Put a job that is out back into its lane; what it reported is forgotten."""
+        del self._out[run_id]
+        self.lanes[job["method"]].put_back([job])
 
     @property
     def over(self) -> bool:
@@ -155,10 +181,11 @@ class Campaign:
     def started(self, run_id: str) -> None:
         """A worker has taken a job up; or again, after the worker before it died."""
         record = self._out[run_id]
-        if run_id in self._begun:
+        run = (record.method, record.kind, record.number, record.seed)
+        if run in self._begun:
             record.restart()
             return
-        self._begun.add(run_id)
+        self._begun.add(run)
         self.listen("start", record)
 
     def reported(self, run_id: str, result: Mapping[str, Any]) -> None:
@@ -167,15 +194,30 @@ class Campaign:
         record.take(result)
         self.listen("progress", record)
 
-    def stops(self, run_id: str, result: Mapping[str, Any]) -> bool:
-        """Return whether a run is to be stopped early after a report."""
+    def stops(self, results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Return which runs are to be stopped early after they have reported at the same time.
+
+        Those that come to a rung together are judged with the scores of all of them.
+
+        Args:
+            results: reports, by run.
+        """
+        asked = [
+            (run, rungs, self._out[run].number, int(result["round"]), result["scores"][0])
+            for run, result in results.items()
+            if (rungs := self._rungs(run, result)) is not None
+        ]
+        for _, rungs, number, round, score in asked:
+            rungs.replay(number, {round: score})
+        return [run for run, rungs, *reached in asked if rungs.stop(*reached)]
+
+    def _rungs(self, run_id: str, result: Mapping[str, Any]) -> Rungs | None:
+        """Return what judges a run after a report; None if nothing does."""
         record = self._out.get(run_id)
-        if record is None or record.kind != TRIAL or result.get("finished"):
-            return False
+        if record is None or record.kind != TRIAL or "scores" not in result:
+            return None
         lane = self.lanes[record.method]
-        if lane.rungs is None or record.seed != lane.seeds[0]:
-            return False
-        return lane.rungs.stop(record.number, int(result["round"]), result["scores"][0])
+        return None if result.get("finished") or record.seed != lane.seeds[0] else lane.rungs
 
     def ended(self, run_id: str, error: str = "") -> None:
         """A run is over: reported whole, stopped early, or lost with its worker."""

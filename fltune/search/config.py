@@ -34,6 +34,8 @@ SECTIONS = (
     "resources",
     "ray",
     "name",
+    "claims",
+    "figure",
 )
 SETTINGS = ("about", "search", "tracking", "resources", "ray")
 
@@ -100,6 +102,9 @@ class SearchConfig:
     ) -> SearchConfig:
         """Validate a nested mapping; see :meth:`read`."""
         found: list[str] = []
+        if "computes" in raw:
+            command = f"python -m fltune reproduce {Path(source).stem}"
+            raise ConfigError(f"computes: this file trains nothing; run {command}", source)
         for key in raw:
             if key not in SECTIONS:
                 found.append(

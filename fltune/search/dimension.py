@@ -63,7 +63,7 @@ class Dimension:
         ((kind, values),) = written.items()
         if kind not in (*FINITE, *RANGES):
             raise ValueError(
-                f"unknown kind {kind!r}; known: {kinds}{nearest(str(kind), (*FINITE, *RANGES))}"
+                f"unknown kind {kind!r}{nearest(str(kind), (*FINITE, *RANGES))}; known: {kinds}"
             )
         if not isinstance(values, (list, tuple)):
             raise ValueError(f"found {kind}: {values!r}; a list belongs there")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fltune.search.candidate import Candidate
-from fltune.search.method import Method
+from fltune import dotted
+from fltune.experiment import Experiment
 from fltune.search.record import CONFIRMATION
+
+if TYPE_CHECKING:
+    from fltune.search.candidate import Candidate
+    from fltune.search.method import Method
 
 Job = dict[str, Any]
 """What a worker is told: method, kind, number, seed, base (nested config), values, searched, test.
@@ -47,3 +51,18 @@ def make_job(method: Method, kind: str, candidate: Candidate, seed: int) -> Job:
         "test": kind == CONFIRMATION,
         "fault": fault,
     }
+
+
+def experiment_of(job: Job) -> Experiment:
+    """Return the validated config of a job.
+
+    Raises:
+        ValueError: a tied value could not be computed.
+        ConfigError: all that is wrong with it.
+    """
+    if job["fault"]:
+        raise ValueError(job["fault"])
+    raw = dotted.merge(job["base"], {})
+    for key, value in job["values"].items():
+        dotted.assign(raw, key, value)
+    return Experiment.parse(raw)

@@ -112,6 +112,21 @@ class Lane:
                 return job
         return None
 
+    def put_back(self, jobs: Sequence[Job]) -> None:
+        """Take back jobs that nobody has begun; they are the next ones."""
+        self._out -= {(job["number"], job["seed"]) for job in jobs}
+        self._queue = [*jobs, *self._queue]
+
+    @property
+    def queued(self) -> bool:
+        """Whether a job is there without a new proposal."""
+        return bool(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        """Configs that are proposed and have not ended."""
+        return len(self._open)
+
     @property
     def settled(self) -> bool:
         """Whether all configs have been tried, so that the winner is known."""

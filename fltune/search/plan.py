@@ -15,10 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from fltune.errors import ConfigError
+from fltune.experiment import Experiment
 from fltune.federation.history import Row
+from fltune.packing import run_pack
 from fltune.runner import build, quiet, use_threads
 from fltune.search.config import SearchConfig
 from fltune.search.method import Method
+from fltune.search.packer import usual_size
 from fltune.search.settings import SearchSettings
 
 PROBE_ROUNDS = 5
@@ -44,6 +47,7 @@ class MethodBill:
         seconds: of one core, extrapolated from a few rounds of the space's first point.
         least_seconds: the same if all but the best config are stopped as early as can be.
         inherits: the method whose winner some values come from; empty if there is none.
+        pack: trials that run as one computation; the seconds are of trials that do.
     """
 
     trials: int
@@ -54,6 +58,7 @@ class MethodBill:
     seconds: float
     least_seconds: float
     inherits: str = ""
+    pack: int = 1
 
 
 @dataclass
@@ -110,7 +115,8 @@ def plan(config: SearchConfig) -> Bill:
     concurrent = concurrency(settings, resources_here())
     use_threads(settings.resources.cpus)
     bills = {
-        name: _bill(without_inherited(m, config), config) for name, m in config.methods.items()
+        name: _bill(without_inherited(m, config), config, concurrent)
+        for name, m in config.methods.items()
     }
     evaluations = sum(
         b.rounds / m.experiment(m.first_values()).eval_every
@@ -158,7 +164,7 @@ def without_inherited(method: Method, config: SearchConfig) -> Method:
         return method
 
 
-def _bill(method: Method, config: SearchConfig) -> MethodBill:
+def _bill(method: Method, config: SearchConfig, workers: int) -> MethodBill:
     search = config.settings.search
     inherit = config.methods[method.name].inherit
     experiment = method.experiment(method.first_values())
@@ -173,22 +179,37 @@ def _bill(method: Method, config: SearchConfig) -> MethodBill:
         built.trainer.fit(built.module, built.datamodule)
     made = len(times)
     per_round = (times[-1] - times[0]) / max(made - 1, 1)
+    pack = usual_size(method, search, workers)
+    packed = per_round if pack == 1 else _packed_seconds(experiment, pack)
     trials = method.trials(search)
     confirmations = search.confirm_seeds * min(search.confirm_top, trials)
     runs = trials * search.seeds + confirmations
     stopped = experiment.rounds if search.scheduler == "none" else search.grace
-    least = (trials - 1) * min(stopped, experiment.rounds)
-    least += (search.seeds + confirmations) * experiment.rounds
+    least = (trials - 1) * min(stopped, experiment.rounds) + search.seeds * experiment.rounds
+    confirmed = confirmations * experiment.rounds * per_round
     return MethodBill(
         trials=trials,
         exact=method.exact(search),
         runs=runs,
         rounds=runs * experiment.rounds,
         client_samples=int(runs * experiment.rounds * built.module.client_samples / made),
-        seconds=runs * experiment.rounds * per_round,
-        least_seconds=least * per_round,
+        seconds=trials * search.seeds * experiment.rounds * packed + confirmed,
+        least_seconds=least * packed + confirmed,
         inherits=inherit.source if inherit else "",
+        pack=pack,
     )
+
+
+def _packed_seconds(experiment: Experiment, pack: int) -> float:
+    """Return what a round takes one of so many runs that go as one computation."""
+    times: list[float] = []
+
+    def on_round() -> range:
+        times.append(time.perf_counter())
+        return range(pack if len(times) == PROBE_ROUNDS else 0)
+
+    run_pack([experiment.with_values({"eval_every": 1})] * pack, on_round=on_round)
+    return (times[-1] - times[0]) / max(len(times) - 1, 1) / pack
 
 
 def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
@@ -217,6 +238,9 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
         f"{bill.concurrent} trials at a time: about {bill.wall_seconds / 60:.1f} minutes here "
         f"({low:.1f} to {high:.1f}); {bill.disk_bytes / 2**20:.1f} MiB in the tracking store."
     )
+    packs = ", ".join(f"{b.pack} of {name}" for name, b in bill.methods.items() if b.pack > 1)
+    if packs:
+        say(f"Trials that go as one computation in a worker, timed so: {packs}.")
     say(_memory(bill))
     if bill.caps:
         caps = ", ".join(f"{name} {cap:,.10g}" for name, cap in bill.caps.items())

@@ -31,9 +31,12 @@ class TrialRecord:
         comm: up_bits and down_bits.
         participation: tau_max, tau_avg and how evenly clients took part.
         client_samples: samples processed by clients.
-        seconds: training time.
+        seconds: training time; of a run in a pack, its share of it.
         strategy: how the local solver worked.
         node: the machine that ran it, by name and address.
+        by_client: the last validation, client by client: see
+            :class:`fltune.federation.evaluation.ClientScores`. Empty where validation samples have
+            no owners, and for a run that was stopped.
     """
 
     method: str
@@ -53,6 +56,7 @@ class TrialRecord:
     seconds: float = 0.0
     strategy: str = ""
     node: str = ""
+    by_client: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def score(self) -> float | None:
@@ -80,6 +84,7 @@ class TrialRecord:
         for name in ("metrics", "comm", "participation", "seconds", "strategy"):
             setattr(self, name, result[name])
         self.client_samples = int(result["client_samples"])
+        self.by_client = result.get("by_client", {})
 
     def restart(self) -> None:
         """Forget what a worker reported before it died: the run starts again."""
@@ -120,6 +125,8 @@ class TrialRecord:
         record = cls(**{k: v for k, v in raw.items() if k in known})
         record.rows = [_numbers(row) for row in record.rows]
         record.metrics = _numbers(record.metrics)
+        columns = record.by_client.items()
+        record.by_client = {k: [math.nan if v is None else v for v in vs] for k, vs in columns}
         return record
 
 

@@ -18,7 +18,7 @@ from fltune.report.summary import MethodSummary, Summary, mean_curve
 from fltune.search.config import SearchConfig
 from fltune.search.entries import Fixed
 from fltune.search.method import Method
-from fltune.search.record import CONFIRMATION, TrialRecord
+from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
 from fltune.tracking import MethodBranch, SearchTree, TrackingError
 
 PATIENCE_SECONDS = 30.0
@@ -114,13 +114,33 @@ class Recorder:
         replicate = record.seed if record.seed != method.seed else None
         branch.trial(record.number, values, record.rows, summary=final, seed=replicate, **common)
 
-    def finish(self, summary: Summary, confirmed: dict[str, list[TrialRecord]], note: str) -> bool:
-        """Give every method's run its winner and close the search; return whether all is sent."""
+    def finish(
+        self,
+        summary: Summary,
+        confirmed: dict[str, list[TrialRecord]],
+        note: str,
+        runs: Sequence[TrialRecord] = (),
+        files: Callable[[], Mapping[str, str]] = dict,
+    ) -> bool:
+        """Give every method's run its winner and close the search; return whether all is sent.
+
+        Args:
+            summary: what was found.
+            confirmed: each method's runs on fresh seeds.
+            note: the report, for the search's own run.
+            runs: all ended runs; what clients said of them is kept there too.
+            files: makes the texts that are kept there, by path: the page and its figures.
+        """
 
         def write() -> None:
             for name, method in summary.methods.items():
                 self._method_done(name, method, confirmed[name])
             assert self._tree is not None
+            judged = _by_client(runs)
+            if judged:
+                self._tree.run.log_dict({"runs": judged}, "evaluation/per_client.json")
+            for path, text in files().items():
+                self._tree.run.log_text(text, path)
             self._tree.finish(note)
 
         done = self._catch_up() and self._attempt(write)
@@ -152,7 +172,10 @@ class Recorder:
         best = _readable(self.config.methods[name], summary.best)
         before = branch.run.id
         branch.finish(best, mean_curve(confirmed), metrics)
-        branch.run.set_tags({f"fltune.{k}": v for k, v in counts.items()})
+        edge = "; ".join(f"{k} {side}" for k, side in summary.edges.items()) or "none"
+        winner = {"edge": edge, "confirmed": len(confirmed)}
+        branch.run.set_tags({f"fltune.{k}": v for k, v in {**counts, **winner}.items()})
+        branch.choose({run.number for run in confirmed}, {"fltune.edge": edge})
         if branch.run.id != before:  # another run has taken its place
             branch.run.log_dict(_partition_of(self.config.methods[name]), "partition.json")
 
@@ -192,6 +215,15 @@ def _partition_of(method: Method) -> dict[str, Any]:
     experiment = method.experiment(method.first_values())
     data = load_data(experiment.data, experiment.seed)
     return {**data.report(), **data.holdings()}
+
+
+def _by_client(runs: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+    """Return what each client said of each trial, where clients were asked."""
+    return [
+        {"method": r.method, "trial": r.number, "seed": r.seed, "values": r.values, **r.by_client}
+        for r in runs
+        if r.kind == TRIAL and r.by_client
+    ]
 
 
 def _fixed(method: Method) -> dict[str, Any]:

@@ -28,6 +28,8 @@ SINGLE = ("cmaes",)
 """Samplers that know no more than one objective."""
 BLIND = ("gp", "cmaes", "nsga2")
 """Samplers that look at complete trials only."""
+LEARNING = ("tpe", "gp", "cmaes", "nsga2")
+"""Samplers whose proposals depend on how earlier trials ended."""
 PLAIN = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
 """Types of the options that a file can hold."""
 

@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from fltune.errors import ConfigError
-from fltune.report.compare import Report, build_report
+from fltune.report.compare import Report
 from fltune.report.explain import explain as explain_trial
 from fltune.report.explain import find_trial, parse_trial
+from fltune.report.noise import noise
 from fltune.report.summary import Summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
@@ -196,24 +197,47 @@ def explain(
     return explain_trial(lane, candidate, session.state.frozen, out)
 
 
-def compare(name: str, settings: Iterable[str] = (), target: float | None = None) -> Report:
+def explain_noise(
+    name: str, settings: Iterable[str] = (), console: Console | None = None
+) -> dict[str, Any]:
+    """Print how often fewer evaluation clients would have chosen each method's winner.
+
+    Args:
+        name: of the search; finished or not.
+        settings: ``KEY=VALUE`` overrides of ``tracking``.
+        console: where to print; silent if None.
+
+    Returns:
+        The same in plain values.
+
+    Raises:
+        ConfigError: there is no such search, or its clients were not asked one by one.
+    """
+    out = console or Console(quiet=True)
+    session = reopen(name, list(settings), out)
+    return noise(name, session.lanes(), session.config.settings.search, out)
+
+
+def compare(
+    name: str,
+    settings: Iterable[str] = (),
+    target: float | None = None,
+    references: bool = False,
+    console: Console | None = None,
+) -> Report:
     """Put the methods of a search side by side, as far as it has come.
 
     Args:
         name: of the search; finished or not.
         settings: ``KEY=VALUE`` overrides of ``tracking``.
         target: of the validation metric, for the rounds that each method needs to reach it.
+        references: also run what the methods are held to: see :mod:`fltune.report.references`.
+        console: where the runs of references are named; silent if None.
 
     Raises:
         ConfigError: there is no such search, or the target is no number.
+        DataError: the data of the references cannot be loaded here.
     """
-    session = reopen(name, list(settings), None)
+    session = reopen(name, list(settings), console)
     campaign = Campaign(session.config, session.state, lambda event, record: None)
-    return build_report(
-        session.summary(campaign),
-        campaign.lanes,
-        session.state.frozen,
-        target,
-        hint=session.hint,
-        resume="" if session.state.finished else session.command("resume"),
-    )
+    return session.report(campaign, target, references)

@@ -10,14 +10,18 @@ from pathlib import Path
 from rich.console import Console
 
 from fltune.errors import ConfigError, FltuneError
+from fltune.report.compare import Report, build_report, validation_metric
+from fltune.report.description import description
 from fltune.report.live import LiveDisplay
+from fltune.report.references import Reference, make_references
 from fltune.report.summary import Summary, summarise
-from fltune.report.table import markdown, print_summary
+from fltune.report.table import print_summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.interrupts import orderly_interrupts
 from fltune.search.lane import Lane
 from fltune.search.nodes import nodes
+from fltune.search.packer import usual_size
 from fltune.search.preparation import check_data
 from fltune.search.record import TrialRecord
 from fltune.search.recorder import Recorder
@@ -152,9 +156,12 @@ class Session:
         each = self.config.settings.resources
         count = len(nodes()) if self.config.settings.ray.address else 1
         machines = f" on {count} machines" if count > 1 else ""
+        most = max(usual_size(m, search, concurrent) for m in self.config.methods.values())
+        packs = f", in packs of up to {most} trials" if most > 1 else ""
         self.console.print(
             f"{self.name}: {len(campaign.lanes)} methods, {trials} trials, {concurrent} at a time "
-            f"({each}){machines}, then {search.confirm_seeds} fresh seeds per winner{earlier}",
+            f"({each}){machines}{packs}, then {search.confirm_seeds} fresh seeds per "
+            f"winner{earlier}",
             highlight=False,
             markup=False,
         )
@@ -191,7 +198,15 @@ class Session:
     def _send_results(self, campaign: Campaign, summary: Summary, recorder: Recorder) -> bool:
         """Give the methods' runs in the store their winners; return whether all is sent."""
         confirmed = {name: lane.reported for name, lane in campaign.lanes.items()}
-        return recorder.finish(summary, confirmed, markdown(summary, self.hint))
+        report = self.report(campaign)
+        note = description(report, [self.command("compare"), self.command("extend"), self.hint])
+
+        def files() -> Mapping[str, str]:
+            from fltune.report.page import artifacts  # plotly takes a second to import
+
+            return artifacts(report)
+
+        return recorder.finish(summary, confirmed, note, campaign.records, files)
 
     def lanes(self) -> Mapping[str, Lane]:
         """Return the methods' work as far as it has come, from the logs."""
@@ -211,6 +226,37 @@ class Session:
             extend=self.command("extend"),
         )
         return summarise(campaign.lanes, blank)
+
+    def report(
+        self, campaign: Campaign, target: float | None = None, references: bool = False
+    ) -> Report:
+        """Put the methods of a campaign side by side, as far as it has come.
+
+        Args:
+            campaign: the search.
+            target: of the validation metric.
+            references: run, or read, what stands beside the methods.
+        """
+        summary = self.summary(campaign)
+        known: list[Reference] = []
+        if references:
+            known = make_references(
+                summary,
+                campaign.lanes,
+                self.state.folder,
+                validation_metric(self.config.settings.search, campaign.lanes),
+                self.config.settings.resources.cpus,
+                lambda text: self.console.print(text, highlight=False, markup=False),
+            )
+        return build_report(
+            summary,
+            campaign.lanes,
+            self.state.frozen,
+            target,
+            hint=self.hint,
+            resume="" if self.state.finished else self.command("resume"),
+            references=known,
+        )
 
     def sync(self) -> int:
         """Send to the store what it lacks; return how many runs it lacked.

@@ -29,6 +29,12 @@ def _as_problem(check: Callable[[str], str]) -> Callable[[Any], Any]:
     return checked
 
 
+def _pack(value: Any) -> Any:
+    if value != "auto" and (type(value) is not int or value < 1):
+        raise problem(f"found {value!r}; auto, or how many runs go together: 1, 2, ...")
+    return value
+
+
 Metric = Annotated[str, BeforeValidator(_as_problem(check_metric))]
 
 
@@ -167,6 +173,13 @@ class SearchSettings(Section):
     )
     seed: Seed = Field(0, description="seed of the proposals")
     concurrent: Count | None = Field(None, description="trials at once; null: as many as fit")
+    pack: Annotated[Literal["auto"] | int, BeforeValidator(_pack)] = Field(
+        "auto",
+        description="runs of a method that go as one computation where they differ in numbers "
+        "alone (rates, momenta ...): at most so many; 1: each by itself. auto: as many as pay on "
+        "the model, so that every worker gets two packs at least and a sampler that learns has at "
+        "most a fifth of its trials in flight; of a deterministic search half a batch",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -314,6 +327,7 @@ class About(Section):
 
     paper: str | None = Field(None, description="whose experiment it is")
     experiment: str | None = Field(None, description="which one, such as fedgm-fig5")
+    mini_of: list[str] = Field([], description="experiments that it is a small variant of")
     shows: str | None = Field(None, description="what its figure or table shows, in one line")
 
 

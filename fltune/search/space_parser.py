@@ -137,7 +137,7 @@ def _kind(raw: Any) -> str:
         return str(kinds[0])
     if len(keys) == 1:
         near = nearest(str(keys[0]), KINDS)
-        raise ValueError(f"unknown kind {keys[0]!r}; known: {', '.join(KINDS)}{near}")
+        raise ValueError(f"unknown kind {keys[0]!r}{near}; known: {', '.join(KINDS)}")
     raise ValueError(
         f"found {raw!r}; write one of {', '.join(KINDS)}, such as {{grid: [0.5, 1, 2]}}"
     )

@@ -1,57 +1,90 @@
-"""What a Ray worker does with one job: parse, run, report. It never opens the tracking store."""
+"""What a Ray worker does with a job: parse, run, report. It never opens the tracking store."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fltune import dotted
 from fltune.experiment import Experiment
 from fltune.federation.history import Row
 from fltune.federation.stopping import StopReason
+from fltune.search.jobs import Job, experiment_of
 from fltune.search.settings import SearchSettings
+from fltune.search.verdicts import stopped_members
+
+if TYPE_CHECKING:
+    from fltune.runner import RunResult
+
+Send = Callable[[Sequence[Mapping[str, Any]]], None]
+"""Takes what there is to say of some members, each with its ``member``."""
 
 FLUSH_SECONDS = 1.0
 """Rows are sent together at most this often, unless a scheduler wants to see each one."""
 
 
 def train(config: Mapping[str, Any]) -> None:
-    """Run one job inside a Ray worker.
+    """Run the jobs of one Ray trial inside a worker: one, or several as one computation.
 
-    An error is reported as an outcome of its own. So a run that Ray sees fail has lost its worker,
-    and is worth starting again; an exception would only come again.
+    An error is reported as an outcome of its own. So a trial that Ray sees fail has lost its
+    worker, and is worth starting again; an exception would only come again.
 
     Args:
-        config: a job (:data:`fltune.search.jobs.Job`); ``search``, the settings that say how a run
-            is judged; ``cpus`` of the run.
+        config: ``jobs`` (:data:`fltune.search.jobs.Job`), each with its ``member``: none, if all
+            had ended when another worker was lost; ``search``, the settings that say how a run is
+            judged; ``cpus`` of the trial; of a pack, ``trial`` and where to ask for ``verdicts``.
     """
-    from ray import tune
+    from fltune.runner import use_threads
 
-    try:
-        tune.report(_run(config))
-    except Exception as error:
-        text = " ".join(str(error).split())
-        message = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        tune.report({"round": 0, "finished": True, "status": "failed", "message": message})
-
-
-def _run(config: Mapping[str, Any]) -> dict[str, Any]:
-    from ray import tune
-
-    from fltune.runner import run, use_threads
-
-    if config["fault"]:
-        raise ValueError(config["fault"])
     use_threads(config["cpus"])
-    raw = dotted.merge(config["base"], {})
-    for key, value in config["values"].items():
-        dotted.assign(raw, key, value)
-    experiment = Experiment.parse(raw)
     search = SearchSettings.model_validate(config["search"])
-    sender = Sender(search, experiment, tune.report)
-    result = run(experiment, test=config["test"], on_row=sender.add)
+    jobs = config["jobs"]
+    if len(jobs) > 1:
+        from fltune.search.pack_run import run_together
+
+        name, trial = config["verdicts"], config["trial"]
+        jobs = run_together(jobs, search, report, lambda: stopped_members(name, trial))
+    for job in jobs:
+        report([run_alone(job, search, report)])
+
+
+def report(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Send what there is to say of some members in one message; it returns when it was heard."""
+    from ray import tune
+
+    tune.report({"round": max(e.get("round", 0) for e in entries), "members": list(entries)})
+
+
+def run_alone(job: Job, search: SearchSettings, send: Send) -> dict[str, Any]:
+    """Run one job; return how it ended.
+
+    Args:
+        job: what to run.
+        search: says how a run is judged.
+        send: takes what is to be reported on the way.
+    """
+    from fltune.runner import run
+
+    member = {"member": job["member"]}
+    try:
+        experiment = experiment_of(job)
+        sender = Sender(search, experiment, lambda entry: send([{**member, **entry}]))
+        result = run(experiment, test=job["test"], on_row=sender.add)
+        return {**member, **outcome(sender, result)}
+    except Exception as error:
+        return {**member, **failure(error)}
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """Return the final report of a run that raised."""
+    text = " ".join(str(error).split())
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return {"round": 0, "finished": True, "status": "failed", "message": message}
+
+
+def outcome(sender: Sender, result: RunResult) -> dict[str, Any]:
+    """Return the final report of a run, with what its sender has not sent yet."""
     diverged = result.stop_reason is StopReason.DIVERGED
     return {
         **sender.rest(diverged),
@@ -65,6 +98,7 @@ def _run(config: Mapping[str, Any]) -> dict[str, Any]:
         "client_samples": result.client_samples,
         "seconds": result.seconds,
         "strategy": result.strategy,
+        "by_client": result.by_client,
     }
 
 

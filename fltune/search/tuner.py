@@ -18,9 +18,12 @@ from fltune.errors import ConfigError
 from fltune.search.campaign import RESTARTS, Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.nodes import check_address, check_nodes, nodes
+from fltune.search.packer import Packer
+from fltune.search.packs import Packs
 from fltune.search.preparation import paths_of
 from fltune.search.settings import Resources, Settings
 from fltune.search.trainable import train
+from fltune.search.verdicts import Bench
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Workers read data from files and send small reports: /dev/shm need not hold more."""
@@ -58,11 +61,11 @@ def ray_session(settings: Settings) -> Iterator[int]:
             raise ConfigError(f"ray.address: found {settings.ray.address!r}; {said}") from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a failed trial is in our record
-    try:
-        with _silent_raylet():
+    with _silent_raylet():  # it speaks up to the end
+        try:
             yield concurrency(settings, *(node["Resources"] for node in nodes()))
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
 
 
 @contextlib.contextmanager
@@ -171,14 +174,19 @@ def run_campaign(campaign: Campaign, config: SearchConfig, concurrent: int) -> N
     Args:
         campaign: what hands out the jobs and keeps what becomes of them.
         config: the search.
-        concurrent: runs at once.
+        concurrent: packs at once.
     """
     with _scratch() as storage, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _make_tuner(campaign, config.settings, concurrent, storage).fit()
+        bench = Bench()
+        packs = Packs(campaign, Packer(config.settings.search, concurrent), bench)
+        try:
+            _make_tuner(packs, config.settings, concurrent, storage).fit()
+        finally:
+            bench.close()
 
 
-def _make_tuner(campaign: Campaign, settings: Settings, concurrent: int, storage: Path) -> Any:
+def _make_tuner(packs: Packs, settings: Settings, concurrent: int, storage: Path) -> Any:
     from ray import tune
 
     from fltune.search.adapters import CampaignEvents, CampaignScheduler, CampaignSearcher
@@ -189,8 +197,8 @@ def _make_tuner(campaign: Campaign, settings: Settings, concurrent: int, storage
         ),
         param_space=_shared(settings),
         tune_config=tune.TuneConfig(
-            search_alg=CampaignSearcher(campaign),
-            scheduler=CampaignScheduler(campaign),
+            search_alg=CampaignSearcher(packs),
+            scheduler=CampaignScheduler(packs),
             num_samples=-1,
             max_concurrent_trials=concurrent,
             reuse_actors=True,
@@ -200,7 +208,7 @@ def _make_tuner(campaign: Campaign, settings: Settings, concurrent: int, storage
         run_config=tune.RunConfig(
             name="search",
             storage_path=str(storage),
-            callbacks=[CampaignEvents(campaign)],
+            callbacks=[CampaignEvents(packs)],
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=RESTARTS),
         ),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from small_search import DIGITS
 
 OWN = '''
 from dataclasses import dataclass
@@ -55,28 +56,6 @@ class Net(nn.Module):
             raise RuntimeError("a width of 3 is bad luck")
         return self.layers(x)
 '''
-
-DIGITS = {
-    "experiment": {
-        "data": {"name": "digits", "clients": 20, "partition": {"kind": "dirichlet", "alpha": 0.5}},
-        "model": {"name": "mlp", "hidden": [16]},
-        "participation": {"kind": "uniform", "per_round": 5},
-        "client": {"lr": 0.2, "steps": 4, "batch_size": 16},
-        "rounds": 8,
-        "eval_every": 2,
-    },
-    "methods": {
-        "FedAvg": {
-            "server": {"name": "fedavg"},
-            "space": {"server.lr": {"loguniform": [0.3, 3.0]}},
-        },
-        "FedGM": {
-            "server": {"name": "fedgm", "nu": 0.9},
-            "space": {"server.lr": {"grid": [0.5, 1.5]}, "server.beta": {"choice": [0.7, 0.9]}},
-        },
-    },
-    "search": {"trials": 4, "average_last": 2, "confirm_seeds": 2},
-}
 
 
 @dataclass

@@ -8,13 +8,15 @@ import math
 import random
 import tempfile
 from collections import deque
+from itertools import zip_longest
 from pathlib import Path
 from unittest import mock
 
-from fltune import dotted
-from fltune.experiment import Experiment
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
+from fltune.search.jobs import experiment_of
+from fltune.search.packer import Packer
+from fltune.search.packs import Packs
 from fltune.search.state import Log, SearchState
 from fltune.search.trainable import Sender
 
@@ -66,10 +68,7 @@ def well(values, seed):
 
 def reports_of(job, search, end=end_of):
     """What a worker reports of a job, one report after the other."""
-    raw = dotted.merge(job["base"], {})
-    for key, value in job["values"].items():
-        dotted.assign(raw, key, value)
-    experiment = Experiment.parse(raw)
+    experiment = experiment_of(job)
     found: list[dict] = []
     sender = Sender(search, experiment, found.append)
     kind, last, luck = end(job["searched"], job["seed"])
@@ -97,6 +96,15 @@ def reports_of(job, search, end=end_of):
         "strategy": "fake",
     }
     return [*found, {**rest, **final}]
+
+
+def messages_of(jobs, search, end=end_of):
+    """What the worker of a pack sends, one message after the other; members are in step."""
+    columns = [
+        [{"member": job["member"], **report} for report in reports_of(job, search, end)]
+        for job in jobs
+    ]
+    return [[entry for entry in entries if entry] for entries in zip_longest(*columns)]
 
 
 class KilledError(BaseException):
@@ -136,17 +144,26 @@ class Disk(SearchState):
 
 
 class Night:
-    """One process of a search: workers that report in any order."""
+    """One process of a search: workers that report in any order.
+
+    Attributes:
+        jobs: that were handed out, in order; and ``packs`` of (number, seed) that were together.
+    """
+
+    name = "the line to workers"
 
     def __init__(self, config, disk, slots=1, chance=None, end=end_of):
         self.search = config.settings.search
         self.heard = []
         self.campaign = Campaign(config, disk, lambda event, r: self.heard.append((event, key(r))))
+        self._packs = Packs(self.campaign, Packer(self.search, slots), self)
+        self._told: dict[str, list[int]] = {}
         self.slots = slots
         self.chance = chance or random.Random(0)
         self.end = end
         self.out: dict[str, deque] = {}
         self.jobs: list[dict] = []
+        self.packs: list[frozenset] = []
         self.asking = True
         self.waiting = False
 
@@ -167,22 +184,29 @@ class Night:
         return True
 
     def _ask(self):
-        run_id = f"run{len(self.jobs)}"
-        job = self.campaign.next(run_id)
-        self.waiting, self.asking = job is None, job != "done"
-        if isinstance(job, dict):
-            self.jobs.append(job)
-            self.out[run_id] = deque(reports_of(job, self.search, self.end))
-            self.campaign.started(run_id)
+        trial = f"trial{len(self.packs)}"
+        found = self._packs.next(trial)
+        self.waiting, self.asking = found is None, found != "done"
+        if isinstance(found, dict):
+            jobs = found["jobs"]
+            self.jobs += jobs
+            self.packs.append(frozenset((j["method"], j["number"], j["seed"]) for j in jobs))
+            self.out[trial] = deque(messages_of(jobs, self.search, self.end))
+            self._packs.started(trial)
 
-    def _report(self, run_id):
-        report = self.out[run_id].popleft()
-        stops = self.campaign.stops(run_id, report)
-        self.campaign.reported(run_id, report)
-        if stops or report.get("finished"):
-            del self.out[run_id]
+    def stop(self, trial_id, members):
+        """Hear, for a worker, of members that are to stop."""
+        self._told.setdefault(trial_id, []).extend(members)
+
+    def _report(self, trial):
+        told = self._told.get(trial, [])
+        message = [e for e in self.out[trial].popleft() if e["member"] not in told]
+        stops = self._packs.stops(trial, {"members": message})
+        self._packs.reported(trial, {"members": message})
+        if stops or not self.out[trial]:
+            del self.out[trial]
             self.waiting = False
-            self.campaign.ended(run_id)
+            self._packs.ended(trial)
 
 
 def key(record):

@@ -13,21 +13,28 @@ pytestmark = pytest.mark.search
 def hooks(tmp_path):
     from fltune.search.adapters import CampaignEvents, CampaignScheduler, CampaignSearcher
     from fltune.search.campaign import Campaign
+    from fltune.search.packer import Packer
+    from fltune.search.packs import Packs
 
     config = config_of({"A": DRAWN}, trials=2, confirm_seeds=0, scheduler="asha", grace=2)
     campaign = Campaign(config, Disk(tmp_path), lambda event, record: None)
-    made = (CampaignSearcher(campaign), CampaignScheduler(campaign), CampaignEvents(campaign))
-    return SimpleNamespace(campaign=campaign, searcher=made[0], scheduler=made[1], events=made[2])
+    packs = Packs(campaign, Packer(config.settings.search, 2), SimpleNamespace(name="line"))
+    made = (CampaignSearcher(packs), CampaignScheduler(packs), CampaignEvents(packs))
+    return SimpleNamespace(
+        campaign=campaign, packs=packs, searcher=made[0], scheduler=made[1], events=made[2]
+    )
 
 
 def report(round, score):
-    return {"round": round, "scores": [score], "rows": [{"round": round, "val/accuracy": score}]}
+    entry = {"round": round, "scores": [score], "rows": [{"round": round, "val/accuracy": score}]}
+    return {"round": round, "members": [{"member": 0, **entry}]}
 
 
 def test_a_trial_goes_through_the_hooks_to_its_end(hooks, tmp_path):
     trials = [SimpleNamespace(trial_id=f"t{n}", error_file=None) for n in range(2)]
     for n, trial in enumerate(trials):
-        assert hooks.searcher.suggest(trial.trial_id)["number"] == n
+        (job,) = hooks.searcher.suggest(trial.trial_id)["jobs"]
+        assert (job["number"], job["member"]) == (n, 0)
         hooks.events.on_trial_start(0, trials, trial)
     assert hooks.searcher.suggest("t2") is None
     decisions = []
@@ -58,5 +65,18 @@ def test_a_worker_that_leaves_no_word_has_died(hooks):
 
 def test_the_campaign_stays_out_of_rays_own_state(hooks):
     for hook in (hooks.searcher, hooks.scheduler, hooks.events):
-        assert pickle.loads(pickle.dumps(hook)).campaign is None
-        assert hook.campaign is hooks.campaign
+        assert pickle.loads(pickle.dumps(hook)).packs is None
+        assert hook.packs is hooks.packs
+
+
+def test_a_trial_that_has_lost_its_worker_goes_on_with_what_has_not_ended(hooks):
+    config = {**hooks.searcher.suggest("t0"), "cpus": 1}
+    changed = []
+    trial = SimpleNamespace(trial_id="t0", config=config, set_config=changed.append)
+    hooks.events.on_trial_start(0, [], trial)
+    hooks.events.on_trial_recover(0, [], trial)
+    assert changed == [config]
+    final = {"finished": True, "status": "failed", "message": "ValueError: no"}
+    hooks.events.on_trial_result(0, [], trial, {"members": [{"member": 0, **final}]})
+    hooks.events.on_trial_recover(0, [], trial)
+    assert changed[1] == {**config, "jobs": []}

@@ -11,9 +11,11 @@ from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig, load
 
 REPOSITORY = Path(__file__).parents[2]
-SPACES = sorted(
-    p for p in (REPOSITORY / "search_spaces").rglob("*.yaml") if not p.name.startswith("_")
-)
+SPACES = [
+    path
+    for path in sorted((REPOSITORY / "search_spaces").rglob("*.yaml"))
+    if not path.name.startswith("_") and "computes" not in dotted.read_yaml(path)
+]
 
 
 @pytest.fixture
@@ -214,6 +216,15 @@ def test_every_search_space_validates_and_says_how_it_is_run(path):
     assert config.methods
     first = path.read_text(encoding="utf-8").splitlines()[0]
     assert first == f"# python -m fltune search {path.relative_to(REPOSITORY).as_posix()}"
+
+
+def test_a_file_that_trains_nothing_is_no_search():
+    with pytest.raises(ConfigError, match="trains nothing; run python -m fltune reproduce config"):
+        SearchConfig.parse({"computes": "coverage", "claims": {}})
+
+
+def test_claims_and_figure_are_left_to_reproduce():
+    SearchConfig.parse(changed("claims", {"any": "thing"}))
 
 
 def test_an_empty_space_runs_the_methods_own_values_once():

@@ -284,6 +284,8 @@ SEARCHES = {
     "asha": {"scheduler": "asha", "grace": 2, "reduction": 2},
     "median": {"scheduler": "median", "grace": 2, "min_trials": 1, "seeds": 2},
     "wider": {"extend_edges": 2},
+    "packs": {"pack": 2, "seeds": 2, "confirm_top": 2},
+    "packs and asha": {"pack": 3, "scheduler": "asha", "grace": 2, "reduction": 2},
 }
 BOTH = {"A": DRAWN, "B": GRID}
 CUTS = st.lists(

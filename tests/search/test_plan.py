@@ -170,3 +170,17 @@ def test_a_plan_without_the_source_of_values_is_refused():
     raw = {**RAW, "tune": {"method": "Drawn", "share": ["client.lr"]}}
     with pytest.raises(ConfigError, match="add --method 'Drawn'"):
         plan(SearchConfig.parse(raw, methods=["Grid"]))
+
+
+def test_a_packed_search_is_timed_in_packs_and_says_so():
+    raw = {**RAW, "search": {**RAW["search"], "pack": 4}}
+    packed = plan(SearchConfig.parse(raw))
+    assert {name: b.pack for name, b in packed.methods.items()} == {
+        "Grid": 3,
+        "Drawn": 4,
+        "Staged": 2,
+    }
+    assert all(0 < b.least_seconds <= b.seconds < 60 for b in packed.methods.values())
+    out = io.StringIO()
+    print_bill(packed, SearchConfig.parse(raw), Console(file=out, width=200))
+    assert "go as one computation in a worker, timed so: 3 of Grid, 4 of Drawn" in out.getvalue()

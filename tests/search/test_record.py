@@ -40,6 +40,17 @@ def test_reports_add_up():
     assert (one.client_samples, one.comm["up_bits"]) == (800, 160.0)
 
 
+def test_what_clients_said_is_kept_and_older_records_have_none():
+    one, said = record(), {"client": [0, 2], "samples": [3, 1], "loss": [0.5, math.nan]}
+    one.take({**final(), "by_client": said})
+    again = TrialRecord.of_json({**one.as_json(), "by_client": {**said, "loss": [0.5, None]}})
+    assert again.by_client["client"] == [0, 2]
+    assert again.by_client["loss"][0] == 0.5
+    assert math.isnan(again.by_client["loss"][1])
+    older = {k: v for k, v in one.as_json().items() if k != "by_client"}
+    assert TrialRecord.of_json(older).by_client == {}
+
+
 def test_a_failed_run_has_no_score_but_its_work_counts():
     one = record()
     one.take({"rows": [ROW], "scores": [0.5]})

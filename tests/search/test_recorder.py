@@ -81,6 +81,9 @@ class FakeBranch:
     def finish(self, values, rows, metrics):
         self.store.call()
 
+    def choose(self, numbers, tags):
+        self.store.call()
+
     def fail(self, reason):
         self.store.call()
 
@@ -198,3 +201,27 @@ def test_a_real_store_shows_what_a_person_wants_to_see(tmp_path):
         0.1,
         40,
     )
+
+
+def test_what_clients_said_of_trials_goes_to_the_searchs_own_run(searched):
+    config, campaign = searched
+    kept = {}
+
+    class Tree(FakeTree):
+        @property
+        def run(self):
+            return self
+
+        def log_dict(self, content, file):
+            kept[file] = content
+
+    recorder, _ = recorder_of(config, lambda: Tree(FakeStore()))
+    recorder.start()
+    said = {"client": [0, 3], "samples": [2, 1], "correct": [1, 1], "loss": [0.5, 0.25]}
+    trial = TrialRecord("A", "trial", 2, {"server.lr": 0.5}, seed=7, by_client=said)
+    confirmed = TrialRecord("A", "confirmation", 2, {"server.lr": 0.5}, seed=8, by_client=said)
+    older = TrialRecord("A", "trial", 1, {"server.lr": 0.1}, seed=7)
+    summary = summarise(campaign.lanes, Summary("night", "x", "x", "val/accuracy", True))
+    assert recorder.finish(summary, {"A": []}, "note", [older, trial, confirmed])
+    name = {"method": "A", "trial": 2, "seed": 7, "values": {"server.lr": 0.5}}
+    assert kept == {"evaluation/per_client.json": {"runs": [{**name, **said}]}}

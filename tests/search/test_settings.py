@@ -89,6 +89,9 @@ def test_samplers_go_by_optunas_names_too(written, name):
     [
         ({"sampler": "cmeas"}, ["search.sampler: found 'cmeas'; must be one of tpe, random, qmc"]),
         ({"sampler": 3}, ["search.sampler: found 3; should be 'tpe', 'random'"]),
+        ({"pack": 0}, ["search.pack: found 0; auto, or how many runs go together: 1, 2, ..."]),
+        ({"pack": True}, ["search.pack: found True; auto, or how many"]),
+        ({"pack": "all"}, ["search.pack: found 'all'; auto, or how many"]),
         (
             {"sampler_options": {"multivariat": True, "group": 3}},
             [

@@ -113,8 +113,8 @@ def test_what_is_set_by_hand_decides_over_the_rest():
         (
             "server.lr: {gird: [1]}",
             [
-                "server.lr: unknown kind 'gird'; known: grid, choice, uniform, loguniform, int, "
-                "logint, fixed, tied, paired, stages; did you mean 'grid'?"
+                "server.lr: unknown kind 'gird'; did you mean 'grid'?; known: grid, choice, "
+                "uniform, loguniform, int, logint, fixed, tied, paired, stages"
             ],
         ),
         ("server.lr: {grid: [1], wen: {a: 1}}", ["server.lr: unknown key 'wen'; did you mean"]),
@@ -169,7 +169,7 @@ def test_what_is_set_by_hand_decides_over_the_rest():
         (
             "{server.name: {chioce: [fedgm, fedadam]}, server.tau: {grid: [1], when: "
             "{server.name: fedadam}}}",
-            ["server.name: unknown kind 'chioce'; known: grid, choice"],
+            ["server.name: unknown kind 'chioce'; did you mean 'choice'?; known: grid, choice"],
         ),
         ("{server.nu: {grid: [0.5], when: 3}}", ["server.nu: found when: 3; write {other.param"]),
         (

@@ -55,7 +55,8 @@ def test_a_run_that_diverges_before_any_evaluation_has_a_report():
 def job_of(point, space):
     config = config_of({"A": {"space": space}})
     job = make_job(config.method("A"), "trial", Candidate(0, point, [40]), 40)
-    return {**job, "cpus": 1, "search": config.settings.search.model_dump(mode="json")}
+    search = config.settings.search.model_dump(mode="json")
+    return {"jobs": [{**job, "member": 0}], "cpus": 1, "search": search}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,13 @@ def test_what_cannot_be_run_is_reported_and_raises_nothing(monkeypatch, point, m
     sent = []
     monkeypatch.setattr("ray.tune.report", sent.append)
     train(job_of(point, space))
-    (report,) = sent
-    assert (report["finished"], report["status"]) == (True, "failed")
-    assert report["message"].startswith(message)
+    ((entry,),) = (report["members"] for report in sent)
+    assert (entry["member"], entry["finished"], entry["status"]) == (0, True, "failed")
+    assert entry["message"].startswith(message)
+
+
+def test_a_worker_without_a_job_has_nothing_to_say(monkeypatch):
+    sent = []
+    monkeypatch.setattr("ray.tune.report", sent.append)
+    train({**job_of({"server.lr": 1.0}, DRAWN["space"]), "jobs": []})
+    assert sent == []

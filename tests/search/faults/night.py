@@ -26,7 +26,6 @@ import os
 import signal
 import time
 
-import torch
 from torch import nn
 
 
@@ -43,7 +42,7 @@ class Net(nn.Module):
     def forward(self, x):
         if self.training:
             time.sleep(self.pause * (time.time_ns() // 1000 % 100) / 50)
-            if self.width == 3 and isinstance(x, torch.Tensor):  # not while it is traced
+            if self.width == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
         return self.last(self.layers(x))
 '''
