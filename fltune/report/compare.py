@@ -20,8 +20,9 @@ from rich.table import Table
 
 from fltune.errors import ConfigError
 from fltune.report.explain import alone
-from fltune.report.summary import MethodSummary, Summary
-from fltune.report.table import own_name, print_summary, short, warnings_of
+from fltune.report.references import Reference
+from fltune.report.summary import MethodSummary, Summary, finite
+from fltune.report.table import own_name, print_summary, short, values_text, warnings_of
 from fltune.search.candidate import Candidate
 from fltune.search.lane import Lane
 from fltune.search.objective import Objective, natural_mode
@@ -108,6 +109,7 @@ class Report:
         config_yaml: the frozen config, without the passwords of its store.
         hint: the command that opens the MLflow UI.
         warnings: what to distrust, and what an interrupted search lacks, a sentence each.
+        references: rows beside the methods, without rank or test.
     """
 
     summary: Summary
@@ -118,6 +120,7 @@ class Report:
     config_yaml: str
     hint: str
     warnings: list[str] = field(default_factory=list)
+    references: Sequence[Reference] = ()
 
     @property
     def cells(self) -> dict[str, list[Row]]:
@@ -140,6 +143,7 @@ class Report:
         """Return plain values: the search's own object, and what the comparison adds."""
         plain = self.summary.as_json()
         plain["target"] = None if self.goal is None else self.goal.label
+        plain["references"] = finite([reference.as_json() for reference in self.references])
         for row in self.rows:
             reach = None if row.reach is None else asdict(row.reach)
             plain["methods"][row.name] |= {
@@ -158,6 +162,7 @@ def build_report(
     target: float | None = None,
     hint: str = "",
     resume: str = "",
+    references: Sequence[Reference] = (),
 ) -> Report:
     """Put a search's methods side by side.
 
@@ -168,6 +173,7 @@ def build_report(
         target: of the validation metric; a row says when a method reached it.
         hint: the command that opens the MLflow UI.
         resume: the command that goes on with the search; empty if it has come to its end.
+        references: rows beside the methods.
 
     Raises:
         ConfigError: the target is no number.
@@ -194,7 +200,8 @@ def build_report(
     unfinished = [f"{row.name}: {row.missing}" for row in rows if row.missing]
     go_on = [f"the search is not finished; go on with: {resume}"] if unfinished else []
     said = [*unfinished, *go_on, *warnings_of(summary)]
-    return Report(summary, rows, lanes, search, goal, shared_yaml(frozen), hint, said)
+    config_yaml = shared_yaml(frozen)
+    return Report(summary, rows, lanes, search, goal, config_yaml, hint, said, references)
 
 
 def _goal(search: SearchSettings, lanes: Mapping[str, Lane], target: float) -> Objective:
@@ -268,8 +275,36 @@ def edges_text(summary: MethodSummary) -> str:
 
 def print_report(report: Report, console: Console) -> None:
     """Print the table of results, then what it has no room for."""
+    from fltune.report.pivot import print_pivot
+
     print_summary(report.summary, console, report.hint, report.search.confirm_seeds)
+    if len(report.cells) > 1:
+        print_pivot(report, console)
     print_costs(report, console)
+    if report.references:
+        print_references(report, console)
+
+
+def print_references(report: Report, console: Console) -> None:
+    """Print the rows beside the methods."""
+    title = escape(f"{report.summary.name}: references, without rank and test")
+    caption = "Mean ± half the 95% interval over the same fresh seeds. Centralised and clients "
+    caption += "alone: plain SGD, as many passes over the samples as the best method made."
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("reference", style="italic", overflow="fold")
+    table.add_column("values", overflow="fold")
+    table.add_column(report.headline.replace("/", " "), justify="right", no_wrap=True)
+    table.add_column("client samples", justify="right")
+    cell = ""
+    for reference in report.references:
+        if reference.scenario != cell:
+            cell = reference.scenario
+            table.add_section()
+            table.add_row("", f"[bold]{escape(cell)}[/bold]")
+        samples = f"{reference.client_samples:,.0f}"
+        shown = [reference.name, values_text(reference.values), reference.test_text, samples]
+        table.add_row(*map(escape, shown))
+    console.print(table)
 
 
 def print_costs(report: Report, console: Console) -> None:

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from fltune.errors import ConfigError, nearest
+from fltune.report.spark import finite_values, spark
 from fltune.report.table import short
 from fltune.search.candidate import Candidate
 from fltune.search.lane import Lane
 from fltune.search.record import TrialRecord
 
-BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 """Characters of a curve in the terminal."""
 
@@ -77,6 +77,8 @@ def explain(lane: Lane, candidate: Candidate, frozen: Path, console: Console) ->
 
 def alone(lane: Lane, candidate: Candidate, frozen: Path) -> str:
     """Return the command that runs the trial alone, with the same numbers.
+
+    Of a trial that ran in a pack they are the same up to the order of floating-point sums.
 
     It is run on the first seed. Empty for a config whose tied value cannot be computed.
     """
@@ -139,11 +141,8 @@ def _print(
 
 def curve(values: Sequence[float | None]) -> str:
     """Return a curve as bars between its lowest and highest value, which are named."""
-    known = [v for v in values if v is not None and v == v and abs(v) != float("inf")]
+    known = finite_values(values)
     if not known:
         return "no values"
-    low, high = min(known), max(known)
-    kept = known if len(known) <= WIDTH else [known[i * len(known) // WIDTH] for i in range(WIDTH)]
-    step = (high - low) or 1.0
-    bars = "".join(BARS[min(len(BARS) - 1, int((v - low) / step * len(BARS)))] for v in kept)
-    return f"{bars}  {low:.4g} .. {high:.4g}, last {known[-1]:.4g}"
+    range_ = f"{min(known):.4g} .. {max(known):.4g}"
+    return f"{spark(known, WIDTH)}  {range_}, last {known[-1]:.4g}"

@@ -1,11 +1,13 @@
 r"""A comparison as a CSV or LaTeX file.
 
-The CSV file has a row per method, and always these columns, empty where something is not known:
+The CSV file has a row per method and reference. The columns are always these, empty where something
+is not known:
 
     scenario           the cell, such as "alpha harsh"; empty without scenarios
     rank               in its scenario, by the test mean
     method             the method's own name
-    best               the winner's values, a JSON object of dotted names
+    kind               method, or reference: a row beside the methods, without rank and test
+    best               the winner's values, a JSON object of dotted names; a reference's values
     val                the winner's score in the search, on validation data
     test_metric        test/accuracy, or test/loss
     test_mean, test_std, test_low, test_high, seeds
@@ -16,7 +18,7 @@ The CSV file has a row per method, and always these columns, empty where somethi
                        the mean first round over the seeds that reached it, and how many did
     uplink_bits, downlink_bits
                        of one confirmed run
-    client_samples     that the trials processed, confirmation apart
+    client_samples     that the trials processed, confirmation apart; of one run of a reference
     trials, pruned, diverged, failed
                        configs, and how many of them ended so
     edges              winning values on a border of the space: "server.lr highest; ..."
@@ -37,6 +39,7 @@ from typing import Any
 
 from fltune.errors import ConfigError
 from fltune.report.compare import Report, Row, bits_text
+from fltune.report.references import Reference
 from fltune.report.summary import Interval, finite
 from fltune.report.table import short
 
@@ -44,6 +47,7 @@ COLUMNS = (
     "scenario",
     "rank",
     "method",
+    "kind",
     "best",
     "val",
     "test_metric",
@@ -94,12 +98,33 @@ def as_csv(report: Report) -> str:
     writer.writeheader()
     for row in report.rows:
         writer.writerow({k: _cell(v) for k, v in _record(row, report.headline).items()})
+    for reference in report.references:
+        own = _reference(reference, report.headline)
+        writer.writerow({k: _cell(v) for k, v in own.items()})
     return out.getvalue()
+
+
+def _spread(test: Interval) -> dict[str, Any]:
+    spread = {f"test_{k}": getattr(test, k) for k in ("mean", "std", "low", "high")}
+    return {**spread, "seeds": test.seeds}
+
+
+def _reference(reference: Reference, headline: str) -> dict[str, Any]:
+    return {
+        "kind": "reference",
+        "scenario": reference.scenario,
+        "method": reference.name,
+        "best": json.dumps(finite(reference.values), ensure_ascii=False),
+        "test_metric": headline,
+        **(_spread(reference.test) if reference.test is not None else {}),
+        "client_samples": reference.client_samples,
+    }
 
 
 def _record(row: Row, headline: str) -> dict[str, Any]:
     m, test = row.summary, row.summary.test
     record: dict[str, Any] = {
+        "kind": "method",
         "scenario": row.scenario,
         "rank": row.rank,
         "method": row.title,
@@ -108,8 +133,7 @@ def _record(row: Row, headline: str) -> dict[str, Any]:
         "test_metric": headline if test is not None else None,
     }
     if test is not None:
-        spread = {f"test_{k}": getattr(test, k) for k in ("mean", "std", "low", "high")}
-        record |= {**spread, "seeds": test.seeds}
+        record |= _spread(test)
         record |= {"uplink_bits": m.bits_up, "downlink_bits": m.bits_down}
     if m.against_best is not None:
         d = m.against_best.difference
@@ -148,6 +172,13 @@ def as_latex(report: Report) -> str:
             title = f"\\emph{{{escape_latex(scenario)}}}"
             lines += [f"\\multicolumn{{{len(heads)}}}{{l}}{{{title}}} \\\\"]
         lines += [f"{' & '.join(_latex_cells(row))} \\\\" for row in rows]
+        beside = [r for r in report.references if r.scenario == scenario]
+        if beside:
+            lines.append("\\midrule")
+        for reference in beside:
+            cells = _latex_reference(reference)
+            cells += ["--"] * (len(heads) - len(cells))
+            lines.append(f"{' & '.join(cells)} \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
 
 
@@ -166,6 +197,12 @@ def _latex_cells(row: Row) -> list[str]:
     if row.reach is not None:
         cells.append(escape_latex(str(row.reach)) if row.reach.seeds else "--")
     return cells
+
+
+def _latex_reference(reference: Reference) -> list[str]:
+    name = f"\\emph{{{escape_latex(reference.name)}}}"
+    values = ", ".join(f"{key}={short(value)}" for key, value in reference.values.items())
+    return [name, escape_latex(values) or "--", "--", _latex_interval(reference.test)]
 
 
 def _latex_interval(test: Interval | None) -> str:

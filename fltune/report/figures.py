@@ -117,12 +117,12 @@ def _curve_views(
         for row in rows:
             complete = [r for r in runs[row.name] if r.status == "complete"]
             lost = len(runs[row.name]) - len(complete)
-            curve = _Curve.of(complete, axis, metric)
+            curve = Curve.of(complete, axis, metric)
             if curve is None:
                 told.append(f"{row.title} has no complete run")
                 continue
             place = titles.index(row.title)
-            figure.add_traces(_curve_traces(curve, row.title, place))
+            figure.add_traces(curve_traces(curve, row.title, place))
             left_out = f"; {lost} that diverged left out" if lost else ""
             told.append(f"{row.title} ends at {curve.end} over {len(complete)} seeds{left_out}")
         styled(figure, xaxis_title=label, yaxis_title=metric, hovermode="closest")
@@ -134,7 +134,7 @@ def _curve_views(
 
 
 @dataclass(frozen=True)
-class _Curve:
+class Curve:
     """A metric over the seeds, where every seed has it.
 
     Attributes:
@@ -148,7 +148,8 @@ class _Curve:
     high: list[float]
 
     @classmethod
-    def of(cls, runs: Sequence[TrialRecord], axis: str, metric: str) -> _Curve | None:
+    def of(cls, runs: Sequence[TrialRecord], axis: str, metric: str) -> Curve | None:
+        """Reduce the rows of some runs; None where no round has both in every run."""
         found: dict[float, list[tuple[float, float]]] = {}
         for run in runs:
             for row in run.rows:
@@ -168,10 +169,12 @@ class _Curve:
 
     @property
     def end(self) -> str:
+        """Its last values in words."""
         return f"{self.mean[-1]:.4f} ({self.low[-1]:.4f} to {self.high[-1]:.4f})"
 
 
-def _curve_traces(curve: _Curve, title: str, place: int) -> list[go.Scatter]:
+def curve_traces(curve: Curve, title: str, place: int) -> list[go.Scatter]:
+    """Return the band and the line of a method; ``place`` gives it its colour and dashes."""
     colour = COLOURS[place % len(COLOURS)]
     band = go.Scatter(
         x=[*curve.x, *reversed(curve.x)],

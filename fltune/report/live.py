@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from fltune.report.spark import finite_values, spark
 from fltune.report.table import values_text
 from fltune.search.candidate import Candidate
 from fltune.search.lane import Lane
 from fltune.search.record import CONFIRMATION, TrialRecord
+
+MOST_RUNNING = 8
+"""Runs whose curves are shown; a table that is higher than the terminal would flicker."""
+SPARK = 24
+"""Characters of a curve."""
 
 
 class LiveDisplay:
@@ -38,11 +45,11 @@ class LiveDisplay:
         self.lanes = lanes
         self.concurrent = concurrent
         self.console = console
-        self._running = dict.fromkeys(lanes, 0)
+        self._running: dict[tuple[str, str, int, int], TrialRecord] = {}
         self._seconds: list[float] = []
         self._clock = clock
         self._started = clock()
-        self._live = Live(console=console, refresh_per_second=4, get_renderable=self.render)
+        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view)
 
     def __enter__(self) -> LiveDisplay:
         if self.console.is_terminal:
@@ -59,11 +66,11 @@ class LiveDisplay:
 
     def __call__(self, event: str, record: TrialRecord) -> None:
         """Take an event: start, progress or end of a run."""
-        if event == "start":
-            self._running[record.method] += 1
+        key = record.method, record.kind, record.number, record.seed
         if event != "end":
+            self._running[key] = record
             return
-        self._running[record.method] -= 1
+        self._running.pop(key, None)
         self._seconds.append(record.seconds)
         if not self.console.is_terminal:
             self.console.print(self._line(record), highlight=False, markup=False, soft_wrap=True)
@@ -80,8 +87,35 @@ class LiveDisplay:
         values = values_text(record.values)
         return f"{record.method} {which}{seed} {record.status} {score}  {values}{reason}"
 
+    def _view(self) -> Group:
+        return Group(self.render(), *([self.render_running()] if self._running else []))
+
+    def render_running(self) -> Table:
+        """Return the runs that are out, the oldest first, each with its curve so far."""
+        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+        for column in ("running", "round", "curve", "", "values"):
+            table.add_column(column, justify="right" if column == "round" else "left")
+        out = list(self._running.values())
+        for record in out[:MOST_RUNNING]:
+            lane = self.lanes[record.method]
+            metric = lane.search.goals[0].metric
+            values = [row.get(metric) for row in record.rows]
+            if not finite_values(values):  # not evaluated yet, or judged by another thing
+                metric = "train/loss"
+                values = [row.get(metric) for row in record.rows]
+            known = finite_values(values)
+            last = f"{metric} {known[-1]:.4g}" if known else "no evaluation yet"
+            seed = f" seed {record.seed}" if record.kind == CONFIRMATION else ""
+            name = f"{record.method} #{record.number}{seed}"
+            cells = [name, str(record.rounds), spark(values, SPARK), last]
+            table.add_row(*map(escape, [*cells, values_text(record.values)]))
+        if len(out) > MOST_RUNNING:
+            table.add_row(f"and {len(out) - MOST_RUNNING} more")
+        return table
+
     def render(self) -> Table:
-        """Return the table as it stands now."""
+        """Return the table of the methods as it stands now."""
+        running = Counter(record.method for record in self._running.values())
         table = Table(title=self._left(), title_justify="left")
         for column in ("method", "trials", "running", "diverged", "confirmed", "best score"):
             table.add_column(column, justify="left" if column == "method" else "right")
@@ -92,7 +126,7 @@ class LiveDisplay:
             table.add_row(
                 escape(name),
                 f"{lane.done}/{lane.planned}",
-                str(self._running[name]),
+                str(running[name]),
                 str(diverged),
                 f"{len(lane.confirmed)}/{lane.planned_confirmations}",
                 *_best(best),

@@ -24,7 +24,8 @@ def space_entry(path: Path) -> dict[str, Any]:
     """Return one plain object for a search file; a wrong file is listed with its ``problem``.
 
     ``trials`` are those of the search, the values that are taken over left out; ``cells`` those of
-    its scenarios; ``data_present`` is whether all data sets that it names are here.
+    its scenarios; ``data_present`` is whether all data sets that it names are here. A file that
+    trains nothing says what it ``computes`` instead.
 
     Raises:
         ConfigError: the file is no YAML mapping, or extends one that is missing.
@@ -39,11 +40,16 @@ def space_entry(path: Path) -> dict[str, Any]:
         "name": str(path),
         "paper": about.get("paper"),
         "experiment": about.get("experiment"),
+        "mini_of": list(about.get("mini_of") or []),
         "summary": about.get("shows") or _comment(path),
         "methods": [str(method) for method in raw.get("methods") or {}],
     }
+    if "computes" in raw:
+        entry["computes"] = str(raw.pop("computes"))
+        if "scenarios" not in raw:  # a formula, of no data
+            return {**entry, "data": [], "data_present": True}
     try:
-        config = SearchConfig.read(path)
+        config = SearchConfig.parse(raw, str(path))
     except ConfigError as error:
         return {**entry, "problem": error.problems[0]}
     return {**entry, **_cost(config)}
@@ -53,9 +59,11 @@ def cost_line(entry: dict[str, Any]) -> str:
     """Return what a search costs and needs, in words; for a wrong file what is wrong."""
     if "problem" in entry:
         return f"not valid: {entry['problem']}"
-    cells = f", {entry['cells']} cells" if entry["cells"] > 1 else ""
     there = "" if entry["data_present"] else " (not here)"
     data = ", ".join(entry["data"]) + there
+    if "computes" in entry:
+        return f"no training\n{data}".rstrip()
+    cells = f", {entry['cells']} cells" if entry["cells"] > 1 else ""
     return f"{entry['trials']} trials x {entry['rounds']} rounds{cells}\n{data}"
 
 
@@ -65,15 +73,27 @@ def _cost(config: SearchConfig) -> dict[str, Any]:
     search, methods = config.settings.search, config.methods.values()
     cells = {tuple((k, v) for k, v in m.scenario.items() if k != "method") for m in methods}
     experiments = _experiments(m.raw_with(m.first_values()) for m in methods)
-    data = [e.data.build(num_clients=e.data.clients) for e in experiments]
     return {
         "cells": len(cells),
         "trials": sum(without_inherited(m, config).trials(search) for m in methods),
         "rounds": max(e.rounds for e in experiments),
         "confirm_seeds": search.confirm_seeds,
         "data": list(dict.fromkeys(e.data.component_name for e in experiments)),
-        "data_present": all(map(_is_here, data)),
+        "data_present": not _missing(experiments),
     }
+
+
+def missing_data(worlds: SearchConfig | Iterable[Experiment]) -> list[str]:
+    """Return the names of the data sets whose files are not where they are looked for."""
+    if not isinstance(worlds, Iterable):
+        methods = worlds.methods.values()
+        worlds = _experiments(m.raw_with(m.first_values()) for m in methods)
+    return _missing(worlds)
+
+
+def _missing(experiments: Iterable[Experiment]) -> list[str]:
+    built = [(e.data.component_name, e.data.build(num_clients=e.data.clients)) for e in experiments]
+    return list(dict.fromkeys(name for name, dataset in built if not _is_here(dataset)))
 
 
 def _experiments(raws: Iterable[dict[str, Any]]) -> list[Experiment]:

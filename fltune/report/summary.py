@@ -22,7 +22,7 @@ class MethodSummary:
     """How one method did.
 
     Attributes:
-        best: the winner's values, by dotted name; empty if no trial completed.
+        best: the winner's values, by dotted name; empty if no trial completed or none are searched.
         val: the winner's score on validation data, from the search.
         metrics: by name, the interval over confirmation seeds (``test/accuracy`` ...).
         trials, pruned, diverged, failed: counts of configs.

@@ -61,8 +61,8 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         if cell:
             table.add_row("", f"[bold]{escape(cell)}[/bold]")
         for name, m in methods:
-            best = "\n".join(values_text({k: v}) for k, v in m.best.items()) or "no trial completed"
-            row = (own_name(name, m), best, _score(m), _tested(m), _trials(m))
+            best = "\n".join(values_text({k: v}) for k, v in m.best.items())
+            row = (own_name(name, m), best or nothing_chosen(m), _score(m), _tested(m), _trials(m))
             table.add_row(*map(escape, row))
     console.print(table)
     if summary.objectives:
@@ -149,6 +149,11 @@ def _score(m: MethodSummary) -> str:
     return "-" if m.val is None else f"{m.val:.4f}"
 
 
+def nothing_chosen(method: MethodSummary) -> str:
+    """Say why a method has no values to show: none completed, or none are searched."""
+    return "no trial completed" if method.val is None else "nothing to search"
+
+
 def warnings_of(summary: Summary) -> list[str]:
     """Return what to distrust in a result, a sentence each."""
     lines = []
@@ -165,7 +170,7 @@ def warnings_of(summary: Summary) -> list[str]:
             lines.append(f"{name}: {m.failed} of {m.trials} trials failed with an error")
         if m.seeds_failed:
             lines.append(f"{name}: {m.seeds_failed} confirmation runs failed with an error")
-        if not m.best:
+        if m.val is None:
             lines.append(f"{name}: no trial completed; nothing to confirm")
         if m.seeds_diverged:
             lines.append(
@@ -204,7 +209,15 @@ def markdown(summary: Summary, hint: str) -> str:
         for name, m in methods:
             tested = [interval_text(m.test), comparison_text(m.against_best)]
             counts = [str(m.trials), str(m.diverged)]
-            rows.append([own_name(name, m), values_text(m.best), _score(m), *tested, *counts])
+            rows.append(
+                [
+                    own_name(name, m),
+                    values_text(m.best) or nothing_chosen(m),
+                    _score(m),
+                    *tested,
+                    *counts,
+                ]
+            )
         lines += _markdown_table([*columns, "trials", "diverged"], rows)
     if summary.objectives:
         lines += ["", "Pareto front of each method, on validation data:", ""]

@@ -140,6 +140,12 @@ class Store:
         with tracking_calls(self.uri):
             self.client.set_tag(run_id, PARENT, parent.id)
 
+    def untag(self, run_id: str, keys: Iterable[str]) -> None:
+        """Take tags off a run."""
+        with tracking_calls(self.uri):
+            for key in keys:
+                self.client.delete_tag(run_id, key)
+
     def delete(self, run_id: str) -> None:
         """Put a run in MLflow's bin."""
         with tracking_calls(self.uri):

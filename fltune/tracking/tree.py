@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +25,7 @@ _SEARCH = "fltune.search"
 _METHOD = "fltune.method"
 _KEY = "fltune.key"  # what a trial or seed is found by when the search goes on
 _RESULT = "fltune.result"  # as soon as a method run begins to get its outcome; in the end which
+_CONFIRMED = "fltune.confirmed"
 _NAME_CHARACTERS = 100
 
 Rows = Iterable[Mapping[str, Any]]
@@ -230,6 +231,25 @@ class MethodBranch:
         texts = {key: str(value) for key, value in tags.items()}
         self._children[tags[_KEY]] = FoundRun(run.id, STATUSES[status], texts, {})
         return run.id
+
+    def choose(self, numbers: Collection[int], tags: Mapping[str, Any]) -> None:
+        """Tag the trials whose config was confirmed, and no longer those that were before.
+
+        A search that goes on may choose others.
+
+        Args:
+            numbers: of the chosen trials; all runs of a config are tagged.
+            tags: more tags of theirs, which no other trial has.
+        """
+        known = {_CONFIRMED: "true", **{key: str(value) for key, value in tags.items()}}
+        for child in self._children.values():
+            if child.tags.get("fltune.trial") in set(map(str, numbers)):
+                TrackedRun(self._store, child.id, "").set_tags(known)
+                child.tags.update(known)
+            elif _CONFIRMED in child.tags:
+                self._store.untag(child.id, [key for key in known if key in child.tags])
+                for key in known:
+                    child.tags.pop(key, None)
 
     def finish(
         self,

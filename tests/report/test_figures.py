@@ -1,5 +1,6 @@
 import math
 
+import optuna
 import pytest
 from fabricated import LR, NASTY, confirmation, curve, trial
 
@@ -119,6 +120,28 @@ def test_the_parameter_that_moves_the_score_is_the_important_one(make_report):
     bar = only.figure.data[0]
     assert list(bar.y)[-1] == "server.lr"  # the longest is on top
     assert sum(bar.x) == pytest.approx(1.0)
+
+
+def test_importances_are_optunas_on_the_same_trials(make_report):
+    values = [
+        {"server.lr": 0.1 * 1.4**n, "client.lr": 0.01 + 0.9 * (5 * n % 13) / 13} for n in range(13)
+    ]
+    scores = [0.9 / (1 + abs(math.log(v["server.lr"]))) + 0.1 * v["client.lr"] for v in values]
+    records = [
+        trial("A", n, v, score) for n, (v, score) in enumerate(zip(values, scores, strict=True))
+    ]
+    (only,) = importances(make_report({"A": {"space": LR}}, records, {"trials": 13})).views
+    kinds = {
+        "server.lr": optuna.distributions.FloatDistribution(0.1, 10.0, log=True),
+        "client.lr": optuna.distributions.FloatDistribution(0.01, 1.0, log=True),
+    }
+    study = optuna.create_study(direction="maximize")
+    for v, score in zip(values, scores, strict=True):
+        study.add_trial(optuna.trial.create_trial(params=v, distributions=kinds, value=score))
+    evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=space_figures.TREES, seed=0)
+    expected = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    bar = only.figure.data[0]
+    assert dict(zip(bar.y, bar.x, strict=True)) == pytest.approx(expected)
 
 
 def test_the_study_of_a_grid_holds_its_trials(one_seed):

@@ -5,6 +5,7 @@ from lanes import end, make_lanes, take
 from rich.console import Console
 
 from fltune.report.live import LiveDisplay
+from fltune.search.record import TrialRecord
 
 
 def console(terminal=False):
@@ -99,3 +100,45 @@ def test_brackets_in_a_name_are_no_markup():
     with LiveDisplay({"[/FedGM]": make_lanes()["FedGM"]}, 1, out):
         pass
     assert "[/FedGM]" in out.file.getvalue()
+
+
+def test_runs_that_are_out_are_shown_with_their_curves():
+    out, lanes = console(terminal=True), make_lanes()
+    with LiveDisplay(lanes, 2, out) as display:
+        record = take(lanes["FedGM"])
+        display("start", record)
+        assert "no evaluation yet" in drawn(display)
+        record.rows += [{"round": r, "val/accuracy": r / 10} for r in (2, 4, 8)]
+        display("progress", record)
+        text = drawn(display)
+        assert "FedGM #0" in text
+        assert "▁▃█" in text
+        assert "val/accuracy 0.8" in text
+        assert "server.lr=0.5" in text
+        end(lanes["FedGM"], record, 0.8)
+        display("end", record)
+        assert not display.render_running().rows
+
+
+def drawn(display):
+    page = Console(file=io.StringIO(), width=120)
+    page.print(display.render_running())
+    return page.file.getvalue()
+
+
+def test_a_run_without_the_metric_so_far_shows_its_training_loss():
+    lanes = make_lanes()
+    display = LiveDisplay(lanes, 1, console())
+    record = take(lanes["FedGM"])
+    record.rows = [{"round": 2, "train/loss": 2.0}, {"round": 4, "train/loss": 1.0}]
+    display("progress", record)
+    assert "train/loss 1" in drawn(display)
+
+
+def test_no_more_runs_are_shown_than_have_room():
+    lanes = make_lanes()
+    display = LiveDisplay(lanes, 20, console())
+    for number in range(11):
+        display("start", TrialRecord("FedGM", "trial", number, {}, seed=0))
+    assert "and 3 more" in drawn(display)
+    assert display.render().row_count == 2

@@ -4,9 +4,9 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from fabricated import NASTY
+from fabricated import LR, NASTY, confirmation, curve, trial
 
-from fltune.report.page import as_html
+from fltune.report.page import artifacts, as_html
 from fltune.report.page_style import STYLE, TEMPLATES
 
 VOID = {"meta", "br", "link", "img", "input"}
@@ -172,3 +172,40 @@ def test_an_interrupted_search_has_its_page(in_pieces):
     assert "no method is confirmed so far" in page.text
     assert "3 of 3 trials still to come" in page.text
     assert "No trial of Lost completed: 0 complete, 0 pruned, 3 diverged, 0 failed." in page.text
+
+
+def test_methods_without_a_winner_say_why(make_report):
+    """No confirmed seed, all diverged, one trial, and one that still runs: a page for each."""
+    one = {"server.lr": 1.0, "client.lr": 0.1}
+    records = [trial("Unconfirmed", n, {**one, "server.lr": n + 1.0}, 0.5) for n in range(3)]
+    records += [trial("Lost", n, {**one, "server.lr": n + 1.0}, 0.0, "diverged") for n in range(3)]
+    records.append(trial("Single", 0, one, 0.4))
+    records += [confirmation("Single", 0, s, one, 0.4, curve(0.4)) for s in (1, 2, 3)]
+    methods = {name: {"space": LR} for name in ("Unconfirmed", "Lost", "Single", "Empty")}
+    page = Page(as_html(make_report(methods, records)))
+    assert "Unconfirmed: 3 of 3 confirmation runs still to come" in page.text
+    assert "Lost: no trial completed; nothing to confirm" in page.text
+    assert "Single: 2 of 3 trials still to come" in page.text
+    assert "Empty: 3 of 3 trials still to come" in page.text
+    assert "the search is not finished; go on with: python -m fltune resume made" in page.text
+    assert "Single is best of 4" in page.text
+    assert "1 completed trials; an importance from fewer than 10" in page.text
+
+
+def test_each_row_has_its_command_its_seeds_and_its_whole_config(two_methods):
+    page = Page(as_html(two_methods))
+    assert "Confirmed with --set seed=1, --set seed=2, --set seed=3" in page.text
+    assert "the whole config of FedAvg" in page.text
+    assert "per_round: 2" in page.text
+
+
+def test_the_files_of_the_store_are_the_page_and_its_figures(two_methods):
+    files = artifacts(two_methods)
+    page = Page(files["comparison.html"])
+    keys = {name.removeprefix("figures/").removesuffix(".json") for name in files} - {
+        "comparison.html"
+    }
+    assert keys == set(page.data("figures"))
+    drawn = json.loads(files["figures/curves-0-val-accuracy.json"])
+    assert set(drawn["views"]) == {"rounds", "uplink bits of a run"}
+    assert drawn["views"]["rounds"]["data"]

@@ -115,7 +115,7 @@ def test_a_method_without_a_winner_is_shown_as_such():
     lost = summary(beyond=[], best={}, val=None, metrics={})
     assert "FedAvg: no trial completed; nothing to confirm" in warnings_of(lost)
     assert "no trial completed" in printed(lost, width=120)
-    assert "| FedAvg |  | - | - |  | 12 | 0 |" in markdown(lost, "hint")
+    assert "| FedAvg | no trial completed | - | - |  | 12 | 0 |" in markdown(lost, "hint")
 
 
 def test_markdown_holds_the_same_table():
@@ -187,3 +187,10 @@ def test_the_seeds_of_the_search_are_stated():
     assert "in the search" not in printed(outcome)
     outcome.seeds = 5
     assert "Each config was run on 5 seeds" in " ".join(printed(outcome).split())
+
+
+def test_a_method_that_searches_nothing_has_a_winner_all_the_same():
+    plain = summary(best={}, edges={}, beyond=[])
+    assert "nothing to search" in printed(plain, width=120)
+    assert "nothing to search" in markdown(plain, "")
+    assert not [w for w in warnings_of(plain) if "no trial completed" in w]

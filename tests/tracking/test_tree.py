@@ -201,6 +201,22 @@ def test_extended_search_shows_the_new_winner_once(store, reader, name):
     assert len(reader.curve(extended.run.id, "val/accuracy")) == 3
 
 
+def test_chosen_trials_are_tagged_and_those_chosen_before_no_longer(store, name):
+    with SearchTree(store, name, "") as tree:
+        branch = tree.method("A", {})
+        runs = [branch.trial(n, {"x": n}, ROWS, "complete") for n in range(3)]
+        again = branch.trial(1, {"x": 1}, ROWS, "complete", seed=8)
+        fresh = branch.confirmation(7, {"x": 1}, ROWS)
+        branch.choose({1}, {"fltune.edge": "x highest"})
+    with SearchTree(store, name, "", resume=True) as tree:
+        tree.method("A", {}).choose({2}, {"fltune.edge": "none"})
+    tags = [store.get(run).tags for run in (*runs, again, fresh)]
+    confirmed = [t.get("fltune.confirmed") for t in tags]
+    assert confirmed == [None, None, "true", None, None]
+    assert [t.get("fltune.edge") for t in tags] == [None, None, "none", None, None]
+    assert {t["fltune.status"] for t in tags} == {"complete"}
+
+
 def test_cut_off_while_one_method_run_replaces_another(store, reader, name):
     with SearchTree(store, name, "") as tree:
         branch = tree.method("A", {})
