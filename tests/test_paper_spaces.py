@@ -1,5 +1,6 @@
 """The papers' experiments as search files: all there, as printed, and they run."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from fltune.search.plan import without_inherited
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = [ROOT / "search_spaces" / name for name in ("papers", "mini")]
-CONFIGS = {path.stem: SearchConfig.read(path) for f in FOLDERS for path in space_files(f)}
+FILES = {path.stem: path for folder in FOLDERS for path in space_files(folder)}
+COMPUTED = {stem for stem, path in FILES.items() if "computes" in dotted.read_yaml(path)}
+CONFIGS = {s: SearchConfig.read(path) for s, path in FILES.items() if s not in COMPUTED}
 GRIDS = ROOT.parent / "shared" / "spec" / "paper_grids.yaml"
 
 NUMBERS = {
@@ -24,24 +27,19 @@ NUMBERS = {
     "fedcdr": "tab1 tab2 tab3 tab4 tab8 tab10 tab11 tab12",
     "fedgm": "fig1ab fig1cd fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9",
 }
-WITHOUT_TRAINING = {
-    "fedsum-fig4": "the histogram of the partition: fltune plot partition",
-    "fedcom-fig7": "cosines between gradients at one model",
-    "fedcdr-tab5": "a formula",
-    "fedcdr-tab6": "a formula",
-    "fedcdr-tab7": "arithmetic of the costs",
-}
-MINI_WITHOUT_FILE = {
-    "mini-cycp-rate": "quadratics of its own, a test of rates",
-    "mini-fedcom-cosine": "cosines between gradients at one model",
-    "mini-fedcdr-coverage": "formulas",
-    "mini-fedsum-bert": "fedsum-fig13 with --set data.limit is as small as it gets",
-}
+WITHOUT_TRAINING = {"fedsum": "fig4", "fedcom": "fig7", "fedcdr": "tab5 tab6 tab7"}
+MINI = (
+    "fedgm-stability fedgm-stability-fmnist fedgm-grid fedgm-alpha fedgm-multistage fedgm-async "
+    "cycp-rate cycp-curves cycp-digits fedsum-main fedsum-comm fedsum-cases fedsum-p fedsum-family "
+    "fedsum-biased fedsum-resnet fedsum-bert fedcom-hetero fedcom-cosine fedcom-topk fedcom-bits "
+    "fedcom-tau fedcdr-synthetic fedcdr-participation fedcdr-epochs fedcdr-stragglers "
+    "fedcdr-coverage fedcdr-10k"
+)
+SPECIFICATION = ROOT.parent / "shared" / "spec" / "experiments.md"
 
 
 def experiments(folder):
-    files = space_files(ROOT / "search_spaces" / folder)
-    return {CONFIGS[path.stem].settings.about.experiment for path in files}
+    return {space_entry(p)["experiment"] for p in space_files(ROOT / "search_spaces" / folder)}
 
 
 def trials(name, *, method=None):
@@ -55,30 +53,46 @@ def trials(name, *, method=None):
     return sum(without_inherited(m, config).trials(config.settings.search) for m in chosen)
 
 
-def test_every_training_experiment_has_a_file_and_only_those():
+def test_every_experiment_has_a_file_and_only_those():
     for paper, numbers in NUMBERS.items():
-        wanted = {f"{paper}-{number}" for number in numbers.split()}
-        assert not wanted & set(WITHOUT_TRAINING)
+        every = f"{numbers} {WITHOUT_TRAINING.get(paper, '')}".split()
+        wanted = {f"{paper}-{number}" for number in every}
         assert experiments(f"papers/{paper}") - {"fedsum-grid"} == wanted
 
 
+def test_what_trains_nothing_says_what_it_computes():
+    wanted = {f"{p}-{n}" for p, numbers in WITHOUT_TRAINING.items() for n in numbers.split()}
+    wanted |= {"mini-cycp-rate", "mini-fedcom-cosine", "mini-fedcdr-coverage"}
+    assert {space_entry(FILES[stem])["experiment"] for stem in COMPUTED} == wanted
+
+
 def test_every_mini_variant_is_named_as_its_file():
-    named = experiments("mini")
-    assert named == {path.stem for path in space_files(FOLDERS[1])}
-    assert not named & set(MINI_WITHOUT_FILE)
+    assert experiments("mini") == {path.stem for path in space_files(FOLDERS[1])}
+    assert experiments("mini") == {f"mini-{name}" for name in MINI.split()}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.skipif(not SPECIFICATION.exists(), reason="the specification is not here")
+def test_every_id_of_the_specification_is_listed():
+    text = SPECIFICATION.read_text(encoding="utf-8")
+    overview = text[text.index("## 1 ") : text.index("## 2 ")]
+    named = set(
+        re.findall(r"(?:cycp|fedsum|fedcom|fedcdr|fedgm)-(?:fig|tab)[0-9]+[a-d]*", overview)
+    )
+    listed = set().union(*(experiments(f"papers/{paper}") for paper in NUMBERS))
+    assert len(named) > 30
+    assert named - listed == set()
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_a_file_says_what_it_is_and_what_it_costs(name):
-    (path,) = (p for folder in FOLDERS for p in space_files(folder) if p.stem == name)
+    path, verb = FILES[name], "reproduce" if name in COMPUTED else "search"
     entry = space_entry(path)
     assert "problem" not in entry
     assert entry["paper"]
     assert 20 < len(entry["summary"]) <= 100
-    assert entry["trials"] >= 1
-    assert path.read_text(encoding="utf-8").startswith(
-        f"# python -m fltune search {path.relative_to(ROOT)}\n"
-    )
+    assert name in COMPUTED or entry["trials"] >= 1
+    what = name if name in COMPUTED else path.relative_to(ROOT)
+    assert path.read_text(encoding="utf-8").startswith(f"# python -m fltune {verb} {what}\n")
 
 
 def grid_of(paper, name):
@@ -157,7 +171,8 @@ def stand_in(tmp_path_factory):
         lines = "".join(f"film number {i}\t{i % 2}\n" for i in range(100))
         for file in ("train.tsv", "dev.tsv"):
             (root / file).write_text(f"sentence\tlabel\n{lines}", encoding="utf-8")
-        return {**data, "root": str(folder), "tokenizer": "words", "vocab_size": 100}
+        own = {k: v for k, v in data.items() if k != "limit"}
+        return {**own, "root": str(folder), "tokenizer": "words", "vocab_size": 100}
 
     def choose(data):
         if data["name"] in ("digits", "synthetic"):

@@ -1,0 +1,175 @@
+"""What an experiment claims and how its figure is drawn: two sections of a search file.
+
+    figure: {y: [val/accuracy], panels: method}
+    claims:
+      fedavg-collapses:
+        says: FedAvg collapses at a server rate of 5
+        statistic: level
+        of: FedAvg
+        where: {eta: eta 5}
+        below: 0.5
+
+They belong to the file that says them: a file that ``extends`` another makes claims of its own. A
+method's name stands for the method in every cell that ``where`` leaves, and the claim has to hold
+in each; ``METHOD @ LABEL, LABEL`` is one cell alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from fltune import dotted
+from fltune.errors import ConfigError
+from fltune.experiment import Count
+from fltune.schema import Real, Section, problem, problems, validate
+
+StatisticName = Literal[
+    "level",
+    "difference",
+    "ratio",
+    "smallest_step",
+    "largest_step",
+    "spread",
+    "growth",
+    "ratio_growth",
+    "computed",
+]
+Take = Literal["last", "mean", "sd", "best", "rounds", "equal_bits", "equal_uplink", "setting"]
+
+TWO_SIDED = ("difference", "ratio", "growth", "ratio_growth")
+"""Statistics that compare ``of`` with ``than``."""
+ALONG = ("smallest_step", "largest_step", "spread", "growth", "ratio_growth")
+"""Statistics that go from label to label of an axis."""
+
+
+class Theirs(Section):
+    """Where a paper prints the numbers that a claim's statistic is made of."""
+
+    table: str = Field(description="as the paper numbers it: Table 4")
+    rows: Annotated[list[str], Field(min_length=1)] = Field(description="row labels, of first")
+    columns: Annotated[list[str], Field(min_length=1)] = Field(description="column labels")
+
+
+class Claim(Section):
+    """One claim: a statistic of the confirmed runs, and what it must be."""
+
+    says: str = Field(description="the claim in words")
+    statistic: StatisticName = Field(description="see fltune.reproduce.statistics")
+    of: str = Field(description="a method, a method in one cell, or a computed value's name")
+    than: str | None = Field(None, description="what it is compared with")
+    metric: str = Field("test/accuracy", description="of a run's end, or of its rows")
+    take: Take = Field(
+        "last",
+        description="what of a run: the metric at its end; mean, sd or best of its last `over` "
+        "evaluations; rounds until it reaches `target`; its value when all compared runs have sent "
+        "equal bits, in all or up; or the winner's setting of that name",
+    )
+    over: Count = Field(10, description="evaluations that mean, sd and best look at")
+    target: Real | None = Field(None, description="of the metric, for rounds")
+    along: str | None = Field(None, description="the axis that a statistic goes along")
+    labels: list[str] = Field([], description="of that axis, in order; empty: all")
+    where: dict[str, str] = Field({}, description="a label for each axis that is held")
+    above: Real | None = Field(None, description="the statistic must be at least this")
+    below: Real | None = Field(None, description="the statistic must be at most this")
+    theirs: Theirs | None = Field(None, description="the printed numbers, where there are any")
+    note: str = Field("", description="what explains the outcome; it decides nothing")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Claim:
+        if self.above is None and self.below is None:
+            raise problem("give a threshold: above, below, or both")
+        if self.above is not None and self.below is not None and self.above > self.below:
+            raise problem(f"above {self.above:g} leaves nothing below {self.below:g}")
+        if (self.than is not None) != (self.statistic in TWO_SIDED):
+            word = "needs" if self.than is None else "knows no"
+            raise problem(f"{self.statistic} {word} than")
+        if (self.along is not None) != (self.statistic in ALONG):
+            word = "needs" if self.along is None else "knows no"
+            raise problem(f"{self.statistic} {word} along")
+        if (self.target is not None) != (self.take == "rounds"):
+            word = "needs" if self.target is None else "has no use for"
+            raise problem(f"take: {self.take} {word} a target")
+        return self
+
+    @property
+    def reading(self) -> str:
+        """What is read from a run, in words."""
+        if self.take == "rounds":
+            return f"rounds until {self.metric} is {self.target:g}"
+        words = {
+            "last": self.metric,
+            "mean": f"mean of the last {self.over} {self.metric}",
+            "sd": f"standard deviation of the last {self.over} {self.metric}",
+            "best": f"best {self.metric}",
+            "equal_bits": f"{self.metric} at equal bits",
+            "equal_uplink": f"{self.metric} at equal uplink bits",
+            "setting": f"the chosen {self.metric}",
+        }
+        return words[self.take]
+
+    @property
+    def formula(self) -> str:
+        """The statistic in words."""
+        axis = f" along {self.along}"
+        words = {
+            "level": f"{self.of}: {self.reading}",
+            "difference": f"{self.of} - {self.than}: {self.reading}",
+            "ratio": f"{self.of} / {self.than}: {self.reading}",
+            "smallest_step": f"{self.of}: smallest step{axis} of {self.reading}",
+            "largest_step": f"{self.of}: largest step{axis} of {self.reading}",
+            "spread": f"{self.of}: largest less smallest{axis} of {self.reading}",
+            "growth": f"growth{axis} of {self.of} - {self.than}: {self.reading}",
+            "ratio_growth": f"growth factor{axis} of {self.of} / that of {self.than}: "
+            f"{self.reading}",
+            "computed": self.of,
+        }
+        return words[self.statistic]
+
+    @property
+    def threshold(self) -> str:
+        """The threshold in words."""
+        if self.above == self.below:
+            return f"exactly {self.above:g}"
+        bounds = [f"at least {self.above:g}" if self.above is not None else ""]
+        bounds.append(f"at most {self.below:g}" if self.below is not None else "")
+        return " and ".join(filter(None, bounds))
+
+
+Named = Annotated[Claim, BeforeValidator(lambda raw: validate(Claim, raw))]
+"""A claim whose unknown keys are told with the nearest known one."""
+Axis = Literal["round", "communication", "client_samples", "clock/seconds"]
+
+
+class FigureSection(Section):
+    """How the paper draws its figure; a line is a method in a cell."""
+
+    x: Axis = Field("round", description="the horizontal axis; communication is bits up and down")
+    y: list[str] = Field(["train/loss", "val/accuracy"], description="a picture for each")
+    panels: str | None = Field(None, description="an axis, or method: a picture for each label")
+    log: list[Literal["x", "y"]] = Field([], description="axes with a logarithmic scale")
+    last: Count | None = Field(None, description="only the last so many rounds")
+
+
+class Claims(Section):
+    """The part of a file that is judged."""
+
+    figure: FigureSection = FigureSection()
+    claims: dict[str, Named] = Field({}, description="by name")
+    computes: str | None = Field(None, description="what there is instead of training")
+
+
+def read_claims(path: str | Path) -> Claims:
+    """Return the claims and the figure of a search file; those of the files it extends are not its.
+
+    Raises:
+        ConfigError: all problems of the sections at once, with dotted keys.
+    """
+    raw = dotted.read_yaml(path)
+    own: dict[str, Any] = {k: raw[k] for k in Claims.model_fields if raw.get(k) is not None}
+    try:
+        return validate(Claims, own)
+    except ValidationError as error:
+        raise ConfigError(problems(error), str(path)) from None

@@ -1,0 +1,97 @@
+"""The page of measured reproductions in the documentation, written from results and nothing else.
+
+Each result is the JSON of one ``fltune reproduce``, kept under ``measured/reproductions`` beside
+the page; running an experiment again replaces its result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fltune.reproduce.page import NOTE, markdown_table, save
+from fltune.reproduce.reproduction import NOT_RUN, Outcome
+
+RESULTS = Path("measured") / "reproductions"
+PAGE = "reproductions.md"
+HEADS = ("claim", "must be", "ours", "theirs", "verdict")
+
+
+def keep(outcomes: Iterable[Outcome], docs: Path) -> Path:
+    """Keep the results of some experiments, and write the page anew from all there are.
+
+    Args:
+        outcomes: those that were not run are passed over.
+        docs: the folder of the documentation.
+
+    Raises:
+        FltuneError: it cannot be written.
+    """
+    for outcome in outcomes:
+        if outcome.status != NOT_RUN and outcome.facts:
+            text = json.dumps(outcome.as_json(), indent=1, allow_nan=False) + "\n"
+            save(docs / RESULTS / f"{outcome.entry.name}.json", text)
+    return save(docs / PAGE, render(docs))
+
+
+def render(docs: Path) -> str:
+    """Return the page for the results in a folder."""
+    paths = sorted((docs / RESULTS).glob("*.json"))
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    lines = [
+        "# Reproductions",
+        "",
+        "What the papers claim, run again and judged by code. Written by",
+        "",
+        "    python -m fltune reproduce ID --record docs",
+        "",
+        f"from measured results only. {NOTE} Theirs is what the paper prints; most print curves.",
+        "",
+        "Small variants (`mini-...`) keep a claim on data, models and rounds that two cores can "
+        "afford: orderings are compared, never levels.",
+        "",
+        "## Overview",
+        "",
+        *markdown_table(("experiment", "paper", "claims"), [_overview(r) for r in results]),
+        "",
+    ]
+    for result in results:
+        lines += _section(result)
+    return "\n".join(lines)
+
+
+def _overview(result: Mapping[str, Any]) -> list[str]:
+    verdicts = [claim["verdict"] for claim in result["claims"]]
+    counts = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
+    return [f"[{result['id']}](#{result['id']})", result["paper"], ", ".join(counts) or "none"]
+
+
+def _section(result: Mapping[str, Any]) -> list[str]:
+    commit = f", commit {result['commit']}" if result["commit"] else ""
+    runs = f"{result['runs']} runs, " if result["runs"] else ""
+    rows = [
+        [
+            f"{claim['says']}. {claim['statistic']}",
+            claim["threshold"],
+            "<br>".join(claim["ours"]),
+            claim["theirs"] or "-",
+            claim["verdict"],
+        ]
+        for claim in result["claims"]
+    ]
+    return [
+        f"## {result['id']}",
+        "",
+        f"{result['paper']}: {result['shows']}.",
+        "",
+        f"    {result['command']}",
+        "",
+        f"{result['date']}, {result['machine']}, {runs}{result['wall_seconds']:,.0f} s "
+        f"({result['core_seconds']:,.0f} core seconds), fltune {result['version']}{commit}.",
+        "",
+        *markdown_table(HEADS, rows),
+        "",
+        *(f"{c['claim']}: {c['note']}.\n" for c in result["claims"] if c.get("note")),
+    ]

@@ -1,0 +1,74 @@
+"""The numbers that the papers print, to stand beside ours.
+
+``printed.json`` holds the tables of the FedCDR paper, which alone prints results, and the few
+numbers that the others name in their text. A censored number, ``>400`` rounds, stays text.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from importlib.resources import files
+from typing import Any
+
+from fltune.errors import nearest
+from fltune.reproduce.claims import Claim, Theirs
+
+
+@functools.cache
+def tables() -> dict[str, dict[str, Any]]:
+    """Return the printed tables: percent, and rows of columns, by number."""
+    text = files("fltune.reproduce").joinpath("printed.json").read_text(encoding="utf-8")
+    return json.loads(text)["tables"]
+
+
+def problems(key: str, where: Theirs) -> list[str]:
+    """Return which printed numbers are not there, with dotted keys."""
+    if where.table not in tables():
+        near = nearest(where.table, tables())
+        return [f"{key}.table: {where.table!r} is not printed{near}; there: {', '.join(tables())}"]
+    rows = tables()[where.table]["rows"]
+    wrong = [f"{key}.rows: no row {r!r}{nearest(r, rows)}" for r in where.rows if r not in rows]
+    wrong += [
+        f"{key}.columns: row {row!r} has no column {column!r}{nearest(column, rows[row])}"
+        for row in where.rows
+        for column in where.columns
+        if row in rows and column not in rows[row]
+    ]
+    return wrong
+
+
+def theirs(claim: Claim) -> str:
+    """Return a claim's statistic of the printed numbers; the numbers themselves where one is text.
+
+    Percentages are given as fractions, as ours are.
+    """
+    assert claim.theirs is not None
+    table = tables()[claim.theirs.table]
+    cells = [table["rows"][r][c] for c in claim.theirs.columns for r in claim.theirs.rows]
+    values = [cell[0] if isinstance(cell, list) else cell for cell in cells]
+    scale = 0.01 if table["percent"] else 1.0
+    plain = [v if isinstance(v, str) else f"{v * scale:.4g}" for v in values]
+    if any(isinstance(v, str) for v in values):
+        return ", ".join(plain)
+    statistic = _statistic(claim.statistic, [v * scale for v in values])
+    return ", ".join(plain) if statistic is None else f"{statistic:.4g}"
+
+
+def _statistic(name: str, v: list[float]) -> float | None:
+    """Return the statistic of the numbers: of, than; at the first column, then at the last."""
+    if name == "difference" and len(v) == 2:
+        return v[0] - v[1]
+    if name == "ratio" and len(v) == 2:
+        return v[0] / v[1]
+    if name == "growth" and len(v) == 4:
+        return (v[2] - v[3]) - (v[0] - v[1])
+    if name == "ratio_growth" and len(v) == 4:
+        return (v[2] / v[0]) / (v[3] / v[1])
+    steps = [b - a for a, b in itertools.pairwise(v)]
+    if name in ("smallest_step", "largest_step") and steps:
+        return min(steps) if name == "smallest_step" else max(steps)
+    if name == "spread" and v:
+        return max(v) - min(v)
+    return v[0] if len(v) == 1 else None

@@ -1,0 +1,215 @@
+"""The runs that a claim is about, and the one number that is read from each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fltune.errors import nearest
+from fltune.reproduce.claims import Claim
+from fltune.search.config import SearchConfig
+from fltune.search.lane import Lane
+from fltune.search.method import Method
+from fltune.search.objective import natural_mode
+from fltune.search.record import TrialRecord
+
+Cell = Mapping[str, str]
+"""A label for each axis."""
+BySeed = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One method in one cell.
+
+    Attributes:
+        name: as the search calls it.
+        method: its own name.
+        cell: its labels.
+        rounds: of a whole run.
+        runs: the confirmed ones, by seed.
+        lost: whether there are none because every config diverged in the search: then it counts as
+            the worst on every seed.
+    """
+
+    name: str
+    method: str
+    cell: Cell
+    rounds: int
+    runs: Sequence[TrialRecord] = ()
+    lost: bool = False
+
+
+class Evidence:
+    """All series of an experiment.
+
+    Args:
+        series: in the file's order.
+    """
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        self.series = {one.name: one for one in series}
+
+    @classmethod
+    def planned(cls, config: SearchConfig) -> Evidence:
+        """Return the series that a file will have, without runs."""
+        return cls(_series(method) for method in config.methods.values())
+
+    @classmethod
+    def found(cls, lanes: Mapping[str, Lane]) -> Evidence:
+        """Return the series of a search with their confirmed runs."""
+        return cls(
+            _series(lane.method, lane.reported, bool(lane.candidates) and lane.chosen is None)
+            for lane in lanes.values()
+        )
+
+    @property
+    def axes(self) -> dict[str, list[str]]:
+        """The labels of each axis, in the file's order."""
+        axes: dict[str, dict[str, None]] = {}
+        for one in self.series.values():
+            for axis, label in one.cell.items():
+                axes.setdefault(axis, {})[label] = None
+        return {axis: list(labels) for axis, labels in axes.items()}
+
+    def at(self, name: str, cell: Cell) -> Series:
+        """Return a series by its whole name, or a method's in a cell.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if name in self.series:
+            return self.series[name]
+        for one in self.series.values():
+            if one.method == name and dict(one.cell) == dict(cell):
+                return one
+        raise KeyError(name)
+
+    def cells(self, claim: Claim) -> list[dict[str, str]]:
+        """Return the cells that a claim has to hold in, without the axis that it goes along."""
+        if claim.of in self.series:
+            return [dict(self.series[claim.of].cell)]
+        found: list[dict[str, str]] = []
+        for one in self.series.values():
+            held = all(one.cell.get(axis) == label for axis, label in claim.where.items())
+            cell = {axis: label for axis, label in one.cell.items() if axis != claim.along}
+            if one.method == claim.of and held and cell not in found:
+                found.append(cell)
+        return found
+
+    def labels(self, claim: Claim) -> list[str]:
+        """Return the labels that a claim goes along, in order."""
+        return claim.labels or self.axes.get(claim.along or "", [])
+
+    def problems(self, key: str, claim: Claim) -> list[str]:
+        """Return what a claim names that there is not, with dotted keys."""
+        axes, methods = self.axes, list({one.method: None for one in self.series.values()})
+        wrong = []
+        for field, name in (("of", claim.of), ("than", claim.than)):
+            if name is not None and name not in self.series and name not in methods:
+                known = ", ".join(methods)
+                wrong.append(f"{key}.{field}: no method {name!r}{nearest(name, methods)}; {known}")
+        along = {claim.along: claim.labels} if claim.along is not None else {}
+        asked = [*along.items(), *((axis, [label]) for axis, label in claim.where.items())]
+        for axis, labels in asked:
+            field = "along" if axis == claim.along else f"where.{axis}"
+            if axis not in axes:
+                known = ", ".join(axes) or "none"
+                wrong.append(f"{key}.{field}: no axis {axis!r}{nearest(axis, axes)}; axes: {known}")
+                continue
+            wrong += [
+                f"{key}.{field}: no label {label!r}{nearest(label, axes[axis])}; "
+                f"labels: {', '.join(axes[axis])}"
+                for label in labels
+                if label not in axes[axis]
+            ]
+        return wrong or self._gaps(key, claim)
+
+    def _gaps(self, key: str, claim: Claim) -> list[str]:
+        """Return the cells of a claim in which a method is missing."""
+        names = [claim.of, *([claim.than] if claim.than else [])]
+        steps = [{claim.along: x} for x in self.labels(claim)] if claim.along else [{}]
+        wrong = []
+        for cell, step, name in itertools.product(self.cells(claim), steps, names):
+            try:
+                self.at(name, {**cell, **step})
+            except KeyError:
+                where = ", ".join({**cell, **step}.values())
+                wrong.append(f"{key}: there is no {name!r} at {where or 'all'}")
+        return wrong or ([] if self.cells(claim) else [f"{key}: it is about no cell"])
+
+
+def _series(method: Method, runs: Sequence[TrialRecord] = (), lost: bool = False) -> Series:
+    cell = {k: v for k, v in method.scenario.items() if k != "method"}
+    name = method.scenario.get("method", method.name)
+    rounds = method.experiment(method.first_values()).rounds
+    return Series(method.name, name, cell, rounds, runs, lost)
+
+
+def read(series: Series, claim: Claim, seeds: Iterable[int], budget: float = math.inf) -> BySeed:
+    """Return the number of every run of a series.
+
+    A run that diverged has the worst there is: an accuracy of 0, an infinite loss or deviation, and
+    a round more than all to a target, as a run that never reaches it.
+
+    Args:
+        series: whose runs.
+        claim: what is read.
+        seeds: on which a series that was lost in the search counts as the worst.
+        budget: bits, for ``equal_bits`` and ``equal_uplink``.
+    """
+    if series.lost:
+        return dict.fromkeys(seeds, _worst(series, claim))
+    return {run.seed: _read(run, series, claim, budget) for run in series.runs}
+
+
+def _worst(series: Series, claim: Claim) -> float:
+    if claim.take == "rounds":
+        return series.rounds + 1.0
+    rising = natural_mode(claim.metric) == "max" and claim.take != "sd"
+    return 0.0 if rising else math.inf
+
+
+def _read(run: TrialRecord, series: Series, claim: Claim, budget: float) -> float:
+    if claim.take == "setting":
+        return float(run.values[claim.metric])
+    if run.status != "complete":
+        return _worst(series, claim)
+    if claim.take == "last":
+        return _at_the_end(run, claim.metric)
+    if claim.take == "rounds":
+        return _reached(run, claim, series.rounds)
+    if claim.take in ("equal_bits", "equal_uplink"):
+        within = [row[claim.metric] for row in run.rows if bits(row, claim) <= budget]
+        return within[-1] if within else math.nan
+    values = [row[claim.metric] for row in run.rows if claim.metric in row]
+    if claim.take == "best":
+        return max(values) if natural_mode(claim.metric) == "max" else min(values)
+    last = values[-claim.over :]
+    return float(np.mean(last) if claim.take == "mean" else np.std(last, ddof=1))
+
+
+def bits(row: Mapping[str, float], claim: Claim | None = None) -> float:
+    """Return what a run has sent so far, up and down; up alone for a claim about the uplink."""
+    up, down = row.get("comm/up_bits", 0.0), row.get("comm/down_bits", 0.0)
+    return up if claim is not None and claim.take == "equal_uplink" else up + down
+
+
+def _at_the_end(run: TrialRecord, metric: str) -> float:
+    section, _, name = metric.partition("/")
+    if section in ("comm", "participation"):
+        return float(getattr(run, section).get(name, math.nan))
+    return run.metrics.get(metric, math.nan)
+
+
+def _reached(run: TrialRecord, claim: Claim, rounds: int) -> float:
+    assert claim.target is not None
+    sign = 1.0 if natural_mode(claim.metric) == "max" else -1.0
+    for row in run.rows:
+        if sign * row.get(claim.metric, math.nan) >= sign * claim.target:
+            return row["round"]
+    return rounds + 1.0

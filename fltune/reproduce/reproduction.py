@@ -1,0 +1,310 @@
+"""One experiment from file to verdicts: its search is run, or gone on with, and then judged.
+
+A search is known by what it finds, not by its file: two views of the same runs (a figure against
+rounds, another against bits) share one, a changed file starts a new one, and more seeds are added
+to the one there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from rich.console import Console
+
+import fltune
+from fltune.errors import ConfigError, FltuneError
+from fltune.report.figures import Picture
+from fltune.report.spaces import missing_data
+from fltune.report.statistics import Interval
+from fltune.report.summary import finite
+from fltune.reproduce import printed
+from fltune.reproduce.catalogue import Entry
+from fltune.reproduce.computed import compute, worlds
+from fltune.reproduce.judge import Judgement, judge, judge_computed, number
+from fltune.reproduce.pictures import draw
+from fltune.reproduce.readings import Evidence
+from fltune.search.campaign import Campaign
+from fltune.search.config import SearchConfig
+from fltune.search.session import InterruptedSearchError, Session
+
+JUDGED, NOT_RUN, FAILED = "judged", "not run", "failed"
+IRRELEVANT = ("confirm_seeds", "concurrent", "pack")
+"""Search settings that leave open what a search finds: more seeds are added to it."""
+
+
+@dataclass
+class Outcome:
+    """What became of one file.
+
+    Attributes:
+        entry: the file.
+        status: judged, not run, or failed.
+        reason: why it is not judged, or which runs failed; else empty.
+        judgements: of its claims.
+        facts: how it was run, in plain values.
+        heads, rows: the table of results.
+        pictures: its figure.
+    """
+
+    entry: Entry
+    status: str = JUDGED
+    reason: str = ""
+    judgements: list[Judgement] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    pictures: Sequence[Picture] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values; infinities and NaN become null."""
+        plain = {
+            "id": self.entry.name,
+            "experiment": self.entry.experiment,
+            "paper": self.entry.paper,
+            "shows": self.entry.shows,
+            "status": self.status,
+            "reason": self.reason,
+            **self.facts,
+            "claims": [
+                {**asdict(j), "ours": [f"{f.cell}: {f.text}" if f.cell else f.text
+                                       for f in j.findings]}
+                for j in self.judgements
+            ],
+            "heads": list(self.heads),
+            "rows": [list(row) for row in self.rows],
+        }  # fmt: skip
+        return finite(plain)
+
+
+def reproduce(
+    entry: Entry,
+    seeds: int | None = None,
+    settings: Iterable[str] = (),
+    console: Console | None = None,
+    quiet: bool = False,
+) -> Outcome:
+    """Run one file and judge its claims.
+
+    Args:
+        entry: the file.
+        seeds: fresh seeds per winner, or repetitions of what is computed; None: as the file says.
+        settings: ``KEY=VALUE`` overrides of the file.
+        console: where progress goes; silent if None.
+        quiet: no progress.
+
+    Raises:
+        ConfigError: the file or its claims are wrong; nothing was started.
+        FltuneError: the search failed, or was interrupted.
+    """
+    out = console or Console(quiet=True)
+    if entry.claims.computes is not None:
+        return _computed(entry, seeds or 3)
+    chosen = list(settings)
+    if seeds is not None:
+        chosen.append(f"search.confirm_seeds={seeds}")
+    config = SearchConfig.read(entry.path, chosen)
+    check_claims(entry, Evidence.planned(config))
+    lacking = _lacking(config)
+    if lacking:
+        return Outcome(entry, NOT_RUN, lacking)
+    return _trained(entry, config, out, quiet)
+
+
+def check_claims(entry: Entry, planned: Evidence) -> None:
+    """Refuse claims about what the file does not have, or what is not printed.
+
+    Raises:
+        ConfigError: all problems at once, with dotted keys.
+    """
+    found: list[str] = []
+    for name, claim in entry.claims.claims.items():
+        if claim.statistic == "computed":
+            found.append(f"claims.{name}.statistic: this file trains; nothing is computed")
+        else:
+            found += planned.problems(f"claims.{name}", claim)
+    found += _wrong_references(entry)
+    panels = entry.claims.figure.panels
+    if panels is not None and panels not in ("method", *planned.axes):
+        known = ", ".join(("method", *planned.axes))
+        found.append(f"figure.panels: no axis {panels!r}; there: {known}")
+    if found:
+        raise ConfigError(found, str(entry.path))
+
+
+def _wrong_references(entry: Entry) -> list[str]:
+    return [
+        problem
+        for name, claim in entry.claims.claims.items()
+        if claim.theirs is not None
+        for problem in printed.problems(f"claims.{name}.theirs", claim.theirs)
+    ]
+
+
+def _lacking(config: SearchConfig) -> str:
+    """Return what this machine lacks for a search; empty if nothing."""
+    missing = missing_data(config)
+    if missing:
+        return f"its data is not here: {', '.join(missing)}"
+    needs = config.settings.resources.gpus
+    return "it needs a GPU" if needs and not torch.cuda.is_available() else ""
+
+
+def _computed(entry: Entry, seeds: int) -> Outcome:
+    problems = _wrong_references(entry) + [
+        f"claims.{name}.statistic: found {claim.statistic}; what is not trained is computed"
+        for name, claim in entry.claims.claims.items()
+        if claim.statistic != "computed"
+    ]
+    if problems:
+        raise ConfigError(problems, str(entry.path))
+    missing = missing_data(worlds(entry.path).values())
+    if missing:
+        return Outcome(entry, NOT_RUN, f"its data is not here: {', '.join(missing)}")
+    assert entry.claims.computes is not None
+    began = time.monotonic()
+    found = compute(entry.path, entry.claims.computes, seeds)
+    there = ", ".join(found.values)
+    unknown = [
+        f"claims.{name}.of: nothing called {claim.of!r} is computed; there: {there}"
+        for name, claim in entry.claims.claims.items()
+        if claim.of not in found.values
+    ]
+    if unknown:
+        raise ConfigError(unknown, str(entry.path))
+    judged = [
+        judge_computed(name, claim, found.values[claim.of])
+        for name, claim in entry.claims.claims.items()
+    ]
+    wall = round(time.monotonic() - began, 1)
+    facts = {**_facts(entry, seeds), "wall_seconds": wall, "core_seconds": wall, "runs": 0}
+    return Outcome(
+        entry,
+        judgements=judged,
+        facts=facts,
+        heads=found.heads,
+        rows=found.rows,
+        pictures=found.pictures,
+    )
+
+
+def _trained(entry: Entry, config: SearchConfig, out: Console, quiet: bool) -> Outcome:
+    session = _session(config, entry, out, quiet)
+    if not _is_done(session, config):
+        session.run(again=session.state.begun)
+    campaign = Campaign(session.config, session.state, lambda event, record: None)
+    evidence = Evidence.found(campaign.lanes)
+    judged = [judge(name, claim, evidence) for name, claim in entry.claims.claims.items()]
+    failed = [r for r in campaign.records if r.status == "failed"]
+    wall = max((e.get("seconds", 0.0) for e in session.state.journal.read()), default=0.0)
+    facts = {
+        **_facts(entry, config.settings.search.confirm_seeds),
+        "wall_seconds": round(wall, 1),
+        "core_seconds": round(sum(r.seconds for r in campaign.records), 1),
+        "runs": len(campaign.records),
+        "search": session.name,
+    }
+    reason = f"{len(failed)} runs failed; the first said: {failed[0].message}" if failed else ""
+    heads, rows = _table(evidence)
+    pictures = draw(evidence, entry.claims.figure)
+    status = FAILED if failed else JUDGED
+    return Outcome(entry, status, reason, judged, facts, heads, rows, pictures)
+
+
+def _session(config: SearchConfig, entry: Entry, out: Console, quiet: bool) -> Session:
+    """Return the session of the search that finds what the file asks for."""
+    frozen = yaml.safe_load(config.as_yaml())
+    search = {k: v for k, v in frozen["search"].items() if k not in IRRELEVANT}
+    found = json.dumps([frozen["experiment"], frozen["methods"], search], sort_keys=True)
+    mark = hashlib.sha256(found.encode()).hexdigest()[:10]
+    session = Session(config, f"{entry.name}-{mark}", out, quiet)
+    before = sorted((session.home / "searches").glob(f"*-{mark}/search.yaml"))
+    if before:
+        session = Session(config, before[0].parent.name, out, quiet)
+    return session
+
+
+def _is_done(session: Session, config: SearchConfig) -> bool:
+    """Whether all that is asked for has been found before; fewer seeds take away none."""
+    state = session.state
+    if not (state.begun and state.finished):
+        return False
+    before = SearchConfig.read(state.frozen).settings.search.confirm_seeds
+    return before >= config.settings.search.confirm_seeds
+
+
+def _table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Return every method's final numbers: mean over seeds and 95% interval."""
+    metrics = list(
+        dict.fromkeys(
+            name
+            for one in evidence.series.values()
+            for run in one.runs
+            for name in run.metrics
+            if name.split("/")[0] in ("test", "val", "train")
+        )
+    )
+    rows = []
+    for one in evidence.series.values():
+        cells = [_cell([r.metrics.get(m, float("nan")) for r in one.runs]) for m in metrics]
+        diverged = "all" if one.lost else str(sum(r.status == "diverged" for r in one.runs))
+        settings = one.runs[0].values if one.runs else {}
+        chosen = ", ".join(f"{k} = {v}" for k, v in settings.items()) or "-"
+        rows.append([one.name, chosen, *cells, str(len(one.runs)), diverged])
+    return ["method", "chosen", *metrics, "seeds", "diverged"], rows
+
+
+def _cell(values: Sequence[float]) -> str:
+    interval = Interval.of(values)
+    if interval is None:
+        return "-"
+    if interval.seeds == 1:
+        return number(interval.mean)
+    return f"{interval.mean:.4f} ± {interval.high - interval.mean:.4f}"
+
+
+def _facts(entry: Entry, seeds: int) -> dict[str, Any]:
+    """Return who ran what, when and where."""
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return {
+        "command": f"python -m fltune reproduce {entry.name} --seeds {seeds}",
+        "seeds": seeds,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{os.cpu_count()} cores {platform.machine()}{gpu}",
+        "version": fltune.__version__,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    """Return the commit of the source, marked if it was changed since; empty outside a checkout."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def attempt(entry: Entry, **options: Any) -> Outcome:
+    """Run one file of many: what fails is an outcome, and the next one has its turn.
+
+    Raises:
+        InterruptedSearchError: Ctrl-C.
+    """
+    try:
+        return reproduce(entry, **options)
+    except InterruptedSearchError:
+        raise
+    except FltuneError as error:
+        return Outcome(entry, FAILED, str(error))

@@ -1,0 +1,119 @@
+"""The statistics that claims are made of: a number for every seed, paired by seed.
+
+Methods of a comparison see the same clients, cohorts and initial model on a seed, so differences
+and ratios are taken seed by seed, and the interval is that of their mean.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from fltune.reproduce.claims import Claim
+from fltune.reproduce.readings import BySeed, Cell, Evidence, Series, bits, read
+
+NEUTRAL = {
+    "difference": 0.0,
+    "ratio": 1.0,
+    "smallest_step": 0.0,
+    "largest_step": 0.0,
+    "growth": 0.0,
+    "ratio_growth": 1.0,
+}
+"""Where a statistic tells of no effect; a level, a spread, a computed value have no such place."""
+
+
+def by_seed(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    """Return a claim's statistic in a cell on every seed that all its runs share."""
+    return STATISTICS[claim.statistic](evidence, claim, cell)
+
+
+def _level(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _read_all([evidence.at(claim.of, cell)], claim)[0]
+
+
+def _difference(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _paired(_sides(evidence, claim, cell), lambda v: v[0] - v[1])
+
+
+def _ratio(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _paired(_sides(evidence, claim, cell), lambda v: _over(v[0], v[1]))
+
+
+def _smallest_step(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: min(_steps(v)))
+
+
+def _largest_step(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: max(_steps(v)))
+
+
+def _spread(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: max(v) - min(v))
+
+
+def _growth(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    return _paired(_corners(evidence, claim, cell), lambda v: (v[2] - v[3]) - (v[0] - v[1]))
+
+
+def _ratio_growth(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
+    corners = _corners(evidence, claim, cell)
+    return _paired(corners, lambda v: _over(_over(v[2], v[0]), _over(v[3], v[1])))
+
+
+STATISTICS: dict[str, Callable[[Evidence, Claim, Cell], BySeed]] = {
+    "level": _level,
+    "difference": _difference,
+    "ratio": _ratio,
+    "smallest_step": _smallest_step,
+    "largest_step": _largest_step,
+    "spread": _spread,
+    "growth": _growth,
+    "ratio_growth": _ratio_growth,
+}
+"""By the name in a file; ``computed`` reads what was computed instead, without runs."""
+
+
+def _over(a: float, b: float) -> float:
+    return a / b if b else math.nan
+
+
+def _steps(values: Sequence[float]) -> list[float]:
+    return [b - a for a, b in itertools.pairwise(values)]
+
+
+def _sides(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
+    assert claim.than is not None
+    return _read_all([evidence.at(claim.of, cell), evidence.at(claim.than, cell)], claim)
+
+
+def _walk(evidence: Evidence, claim: Claim, method: str, cell: Cell) -> list[BySeed]:
+    """Return a method's numbers at each label of the axis."""
+    assert claim.along is not None
+    labels = evidence.labels(claim)
+    return _read_all([evidence.at(method, {**cell, claim.along: x}) for x in labels], claim)
+
+
+def _corners(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
+    """Return ``of`` and ``than`` at the first label, then at the last."""
+    assert claim.than is not None
+    assert claim.along is not None
+    labels = evidence.labels(claim)
+    ends = [{**cell, claim.along: label} for label in (labels[0], labels[-1])]
+    return _read_all([evidence.at(m, end) for end in ends for m in (claim.of, claim.than)], claim)
+
+
+def _read_all(series: Sequence[Series], claim: Claim) -> list[BySeed]:
+    """Read some series; one that was lost in the search has the worst on the others' seeds."""
+    seeds = sorted({run.seed for one in series for run in one.runs}) or [0]
+    spent = [bits(run.rows[-1], claim) for one in series for run in one.runs if run.rows]
+    budget = min(spent, default=math.inf)
+    return [read(one, claim, seeds, budget) for one in series]
+
+
+def _paired(
+    readings: Sequence[Mapping[int, float]], combine: Callable[[Sequence[float]], float]
+) -> BySeed:
+    shared = set.intersection(*(set(one) for one in readings))
+    return {seed: combine([one[seed] for one in readings]) for seed in sorted(shared)}

@@ -1,0 +1,100 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_by_hand import accuracies, claim, evidence, run, series
+
+from fltune.reproduce.judge import NOT_SHOWN, OPPOSITE, SHOWN, judge, judge_computed, worst
+from fltune.reproduce.statistics import by_seed
+
+SPREAD = st.lists(st.floats(0.01, 0.99), min_size=2, max_size=6)
+
+
+def test_statistics_are_paired_by_seed():
+    found = evidence(
+        accuracies("A", [0.5, 0.7], eta="low"),
+        accuracies("A", [0.9, 0.8], eta="high"),
+        accuracies("B", [0.4, 0.5], eta="low"),
+        accuracies("B", [0.6, 0.4], eta="high"),
+    )
+    low, none = {"eta": "low"}, {}
+    expected = [
+        (claim("level"), low, (0.5, 0.7)),
+        (claim("difference", than="B"), low, (0.1, 0.2)),
+        (claim("ratio", than="B"), low, (1.25, 1.4)),
+        (claim("smallest_step", along="eta"), none, (0.4, 0.1)),
+        (claim("spread", along="eta"), none, (0.4, 0.1)),
+        (claim("growth", than="B", along="eta"), none, (0.2, 0.2)),
+        (claim("ratio_growth", than="B", along="eta"), none, (1.2, 0.8 / 0.7 / 0.8)),
+        (claim("largest_step", along="eta", labels=["high", "low"]), none, (-0.4, -0.1)),
+    ]
+    for made, cell, values in expected:
+        assert by_seed(found, made, cell) == {
+            seed: pytest.approx(v) for seed, v in enumerate(values, start=1)
+        }
+
+
+def test_a_seed_that_one_side_lacks_is_left_out():
+    found = evidence(series("A", [run(1, 0.5), run(2, 0.6)]), series("B", [run(2, 0.1)]))
+    assert by_seed(found, claim("difference", than="B"), {}) == {2: pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize(
+    ("values", "threshold", "verdict"),
+    [
+        ([0.10, 0.11, 0.12], {"above": 0.05}, SHOWN),
+        ([0.10, 0.11, 0.12], {"above": 0.10}, NOT_SHOWN),  # 0.11 with an interval of 0.025
+        ([-0.10, -0.11, -0.12], {"above": 0.05}, OPPOSITE),
+        ([0.01, 0.02, 0.03], {"above": 0.05}, NOT_SHOWN),  # right direction, too small
+        ([-0.10, -0.11, -0.12], {"below": -0.05}, SHOWN),
+        ([0.001, 0.002, 0.003], {"above": -0.01, "below": 0.01}, SHOWN),
+        ([0.101, 0.102, 0.103], {"above": -0.01, "below": 0.01}, OPPOSITE),
+        ([-0.02, -0.021, -0.022], {"above": -0.01}, OPPOSITE),
+    ],
+)
+def test_the_interval_decides(values, threshold, verdict):
+    found = evidence(accuracies("A", [0.5 + v for v in values]), accuracies("B", [0.5] * 3))
+    assert judge("c", claim("difference", than="B", **threshold), found).verdict == verdict
+
+
+@given(SPREAD, st.floats(-0.5, 0.5))
+def test_what_is_shown_is_opposite_the_other_way_round(values, threshold):
+    """Swapping the methods and mirroring the threshold changes nothing; no claim is both."""
+    found = evidence(accuracies("A", values), accuracies("B", [0.5] * len(values)))
+    one = judge("c", claim("difference", than="B", above=threshold), found).verdict
+    other = judge("c", claim("difference", of="B", than="A", below=-threshold), found).verdict
+    assert one == other
+    against = judge("c", claim("difference", than="B", below=threshold), found).verdict
+    assert (one, against) != (SHOWN, SHOWN) or len(set(values)) == 1
+
+
+def test_a_claim_has_to_hold_in_every_cell():
+    found = evidence(
+        accuracies("A", [0.9, 0.91, 0.92], eta="low"), accuracies("A", [0.1, 0.2, 0.3], eta="high")
+    )
+    judged = judge("c", claim(above=0.8), found)
+    assert [(f.cell, f.verdict) for f in judged.findings] == [("low", SHOWN), ("high", OPPOSITE)]
+    assert judged.verdict == OPPOSITE
+    assert judge("c", claim(above=0.8, where={"eta": "low"}), found).verdict == SHOWN
+    assert worst([SHOWN, NOT_SHOWN]) == NOT_SHOWN
+    assert worst([]) == NOT_SHOWN
+
+
+def test_a_method_that_diverged_in_the_search_is_the_worst_on_every_seed():
+    lost = series("B", [], lost=True)
+    found = evidence(accuracies("A", [0.8, 0.81, 0.82]), lost)
+    judged = judge("c", claim("difference", than="B", above=0.5), found)
+    assert judged.verdict == SHOWN
+    loss = claim("difference", than="B", metric="test/loss", below=0)
+    runs = [run(seed, **{"test/loss": 1.0}) for seed in (1, 2)]
+    judged = judge("c", loss, evidence(series("A", runs), lost))
+    assert (judged.verdict, judged.findings[0].mean) == (SHOWN, -math.inf)
+
+
+def test_a_number_alone_is_its_own_interval():
+    exact = claim("computed", of="wrong numbers", above=0, below=0)
+    assert judge_computed("c", exact, [0.0]).verdict == SHOWN
+    assert judge_computed("c", exact, [1.0]).verdict == OPPOSITE
+    assert judge_computed("c", exact, [0.0]).findings[0].text == "0"
+    assert judge_computed("c", exact, []).verdict == NOT_SHOWN
