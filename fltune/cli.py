@@ -9,25 +9,46 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from fltune.command_help import (
+    KINDS,
+    complete_kinds,
+    complete_methods,
+    complete_searches,
+    examples,
+)
 from fltune.errors import ConfigError, FltuneError, nearest
 
 app = typer.Typer(
     help="Tune federated-learning algorithms and compare them fairly.",
+    epilog=examples(""),
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
-File = Annotated[Path, typer.Argument(help="a search file (YAML)", show_default=False)]
-Name = Annotated[str, typer.Argument(help="name of a search", show_default=False)]
+File = Annotated[
+    Path, typer.Argument(help="a search file (YAML)", metavar="FILE", show_default=False)
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="name of a search",
+        metavar="NAME",
+        show_default=False,
+        autocompletion=complete_searches,
+    ),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="only this method (repeatable)", autocompletion=complete_methods),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="override a value, by its dotted name"),
@@ -38,12 +59,10 @@ Quiet = Annotated[
 ]
 
 
-@app.command(epilog="python -m fltune search search_spaces/digits_fedgm.yaml --trials 30")
+@app.command(epilog=examples("search"))
 def search(
     file: File,
-    method: Annotated[
-        list[str] | None, typer.Option("--method", help="only this method (repeatable)")
-    ] = None,
+    method: Methods = None,
     settings: Sets = None,
     trials: Annotated[int | None, typer.Option(help="trials per method")] = None,
     name: Annotated[str | None, typer.Option(help="name of the search")] = None,
@@ -73,7 +92,7 @@ def search(
     _finish(summary.as_json(), as_json)
 
 
-@app.command(epilog="python -m fltune resume digits_fedgm-20261127-101500")
+@app.command(epilog=examples("resume"))
 def resume(name: Name, settings: Sets = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Go on with a search after Ctrl-C, a kill or a reboot; nothing that had ended runs again."""
     from fltune.search.search import resume as go_on
@@ -82,7 +101,7 @@ def resume(name: Name, settings: Sets = None, quiet: Quiet = False, as_json: Jso
     _finish(go_on(name, settings or [], console=console, quiet=quiet).as_json(), as_json)
 
 
-@app.command(epilog="python -m fltune extend digits_fedgm-20261127-101500 --trials 20")
+@app.command(epilog=examples("extend"))
 def extend(
     name: Name,
     trials: Annotated[int, typer.Option(help="so many more trials per method", min=0)] = 0,
@@ -101,7 +120,7 @@ def extend(
     _finish(summary.as_json(), as_json)
 
 
-@app.command(epilog="python -m fltune compare digits_fedgm-20261127-101500 --html compare.html")
+@app.command(epilog=examples("compare"))
 def compare(
     name: Name,
     target: Annotated[
@@ -110,6 +129,12 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="write a page for a browser")] = None,
     csv: Annotated[Path | None, typer.Option(help="write a row per method")] = None,
     latex: Annotated[Path | None, typer.Option(help="write a booktabs table")] = None,
+    references: Annotated[
+        bool,
+        typer.Option(
+            "--references", help="also run centralised training, clients alone, untuned methods"
+        ),
+    ] = False,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +142,8 @@ def compare(
     from fltune.report.compare import print_report
     from fltune.search.search import compare as put_together
 
-    report, console = put_together(name, settings or [], target), _console()
+    console = _console()
+    report = put_together(name, settings or [], target, references, console)
     print_report(report, console)
     from fltune.report.export import write_files
 
@@ -126,21 +152,37 @@ def compare(
     _finish(report.as_json(), as_json)
 
 
-@app.command(epilog="python -m fltune explain digits_fedgm-20261127-101500/FedGM#3")
+@app.command(epilog=examples("explain"))
 def explain(
     trial: Annotated[
-        str, typer.Argument(help="SEARCH/METHOD#NUMBER", metavar="TRIAL", show_default=False)
+        str,
+        typer.Argument(
+            help="SEARCH/METHOD#NUMBER; with --noise a SEARCH",
+            metavar="TRIAL",
+            show_default=False,
+            autocompletion=complete_searches,
+        ),
     ],
+    noise: Annotated[
+        bool,
+        typer.Option("--noise", help="how often fewer evaluation clients would pick the winner"),
+    ] = False,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a trial was, how it stood, why it ended, and the command that runs it alone."""
+    """Say what a trial was, how it stood, why it ended, and the command that runs it alone.
+
+    With --noise: how much a search's choice rests on how many clients judged it.
+    Needs data.val_from: clients, or data with clients of its own.
+    """
     from fltune.search.search import explain as tell
+    from fltune.search.search import explain_noise
 
-    _finish(tell(trial, settings or [], _console()), as_json)
+    told = (explain_noise if noise else tell)(trial, settings or [], _console())
+    _finish(told, as_json)
 
 
-@app.command(epilog="python -m fltune sync digits_fedgm-20261127-101500")
+@app.command(epilog=examples("sync"))
 def sync(name: Name, settings: Sets = None) -> None:
     """Send to the tracking store what it lacks of a search."""
     from fltune.search.search import sync as send
@@ -150,12 +192,43 @@ def sync(name: Name, settings: Sets = None) -> None:
     console.print(f"sent {sent} runs of {name}", highlight=False, markup=False)
 
 
-@app.command(
-    epilog="python -m fltune run search_spaces/digits_fedgm.yaml --method FedGM --set server.lr=2"
-)
+@app.command(epilog=examples("reproduce"))
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="its id, such as fedgm-fig5, or all", show_default=False)
+    ],
+    mini: Annotated[bool, typer.Option("--mini", help="its small variant; all: every one")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="fresh seeds per winner; default: as the file says", min=1)
+    ] = None,
+    settings: Sets = None,
+    spaces: Annotated[Path, typer.Option(help="folder of the experiments")] = Path("search_spaces"),
+    out: Annotated[Path, typer.Option(help="folder of the pages")] = Path("reproductions"),
+    record: Annotated[
+        Path | None, typer.Option(help="docs folder whose page of measured results to renew")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a paper's experiment, or go on with it, and judge what the paper claims of it."""
+    from fltune.reproduce.many import reproduce_all
+
+    console = _console(quiet and as_json)
+    failed, found = reproduce_all(
+        experiment, spaces, out, mini, seeds, settings or [], record, console, quiet
+    )
+    _finish(found, as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command(epilog=examples("run"))
 def run(
     file: File,
-    method: Annotated[str, typer.Option("--method", help="which method of the file")],
+    method: Annotated[
+        str,
+        typer.Option("--method", help="which method of the file", autocompletion=complete_methods),
+    ],
     settings: Sets = None,
     save_partition: Annotated[
         Path | None,
@@ -165,6 +238,13 @@ def run(
         Path | None,
         typer.Option(help="write the cohorts to this .json or .csv file, for kind: trace"),
     ] = None,
+    processes: Annotated[
+        str,
+        typer.Option(
+            help="how many share the clients' work; auto: one for each core, if the run is long "
+            "enough. The numbers are the same with any"
+        ),
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Run one federated training of one method, and evaluate it on the test split."""
@@ -172,6 +252,7 @@ def run(
 
     config = SearchConfig.read(file, settings or [], [method])
     experiment = config.method(method).experiment({})
+    from fltune.report.run import print_row, print_run, run_as_json
     from fltune.runner import run as run_experiment
     from fltune.runner import save_partition as write_partition
     from fltune.runner import use_threads
@@ -184,55 +265,18 @@ def run(
     use_threads(config.settings.resources.cpus)  # as a trial of a search: the same numbers
     result = run_experiment(
         experiment,
-        on_row=lambda row: _print_row(row, console),
+        on_row=lambda row: print_row(row, console),
         save_participation=save_participation,
+        processes=int(processes) if processes.isdecimal() else processes,  # type: ignore[arg-type]
     )
-    console.print(f"{method}: {result.message}", highlight=False, markup=False)
-    held = result.data
-    console.print(
-        f"  {held['clients']} clients with {held['size_min']} to {held['size_max']} samples "
-        f"(median {held['size_median']:g})",
-        highlight=False,
-    )
-    for text in held["partition_notes"]:
-        console.print(f"  {text}", highlight=False, markup=False)
-    for key, value in sorted(result.metrics.items()):
-        console.print(f"  {key:16} {value:.4f}", highlight=False)
-    up, down = (result.comm[k] / 8 / 2**20 for k in ("up_bits", "down_bits"))
-    console.print(
-        f"  {result.rounds} rounds, {result.client_samples:,} client samples, {up:.1f} MiB up, "
-        f"{down:.1f} MiB down, {result.seconds:.1f} s ({result.strategy})",
-        highlight=False,
-    )
-    if result.timings:
-        timed = ", ".join(f"{name} {value:.4f} s" for name, value in result.timings.items())
-        console.print(f"  a round's local work: {timed}", highlight=False)
-    seen = result.participation
-    console.print(
-        f"  {seen['coverage']:.0%} of the clients seen, away for up to {seen['tau_max']} rounds "
-        f"(mean {seen['tau_avg']:.1f}); visits within {seen['fairness']:.0%} of their mean "
-        f"(cv {seen['count_cv']:.2f})",
-        highlight=False,
-    )
-    plain = asdict(result)
-    kept = ["rounds", "metrics", "comm", "participation", "client_samples", "seconds"]
-    kept += ["strategy", "timings", "data"]
-    reason = {"stop_reason": result.stop_reason.value, "message": result.message}
-    _finish({"method": method, **reason, **{k: plain[k] for k in kept}}, as_json)
+    print_run(method, result, console)
+    _finish(run_as_json(method, result), as_json)
 
 
-def _print_row(row: dict[str, float], console: Console) -> None:
-    if console.is_terminal:
-        text = "  ".join(f"{k} {v:.4f}" for k, v in row.items() if k.startswith(("val", "train")))
-        console.print(f"round {row['round']:g}  {text}", highlight=False, end="\r")
-
-
-@app.command(epilog="python -m fltune plan search_spaces/digits_fedgm.yaml")
+@app.command(epilog=examples("plan"))
 def plan(
     file: File,
-    method: Annotated[
-        list[str] | None, typer.Option("--method", help="only this method (repeatable)")
-    ] = None,
+    method: Methods = None,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
@@ -248,13 +292,12 @@ def plan(
     _finish(bill.as_json(), as_json)
 
 
-@app.command("list", epilog="python -m fltune list servers")
+@app.command("list", epilog=examples("list"))
 def list_(
     kind: Annotated[
         str,
         typer.Argument(
-            help="algorithms, servers, participation, partitions, datasets, models, compressors, "
-            "schedules, work, delays, clocks or spaces"
+            help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}", autocompletion=complete_kinds
         ),
     ],
     as_json: Json = False,
@@ -269,7 +312,7 @@ def list_(
         print_listing(kind, entries, _console())
 
 
-@app.command(epilog="python -m fltune ui --port 5001")
+@app.command(epilog=examples("ui"))
 def ui(
     port: Annotated[int, typer.Option(help="port on 127.0.0.1")] = 5000,
     settings: Sets = None,
@@ -290,15 +333,11 @@ def ui(
     raise typer.Exit(subprocess.call(argv, env={**os.environ, **tracking.UI_ENVIRONMENT}))
 
 
-plots = typer.Typer(help="Draw pictures.", no_args_is_help=True)
-app.add_typer(
-    plots, name="plot", epilog="python -m fltune plot partition search_spaces/digits_fedgm.yaml"
-)
+plots = typer.Typer(help="Draw pictures.")
+app.add_typer(plots, name="plot", epilog=examples("plot"))
 
 
-@plots.command(
-    epilog="python -m fltune plot partition search_spaces/digits_fedgm.yaml --out partition.html"
-)
+@plots.command(epilog=examples("plot"))
 def partition(
     file: File,
     method: Annotated[
@@ -332,9 +371,20 @@ def _finish(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(finite(result), allow_nan=False))
 
 
+# click's, or that of the copy of click that newer versions of Typer carry
+UsageError: Any = typer.BadParameter.__base__
+
+
+def _said(error: Any) -> str:
+    """Return what is wrong on the line, in the words of all other errors, and how it is used."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    usage = f"\n{error.ctx.get_usage()}" if error.ctx else ""
+    return f"{text[:1].lower()}{text[1:]}{usage}"
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run a command; errors that the user can mend are printed without a traceback."""
-    arguments = sys.argv[1:] if argv is None else argv
+    arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     known = [c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands]
     known += [group.name or "" for group in app.registered_groups]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
@@ -345,7 +395,10 @@ def main(argv: list[str] | None = None) -> None:
         )
         sys.exit(2)
     try:
-        app(args=arguments, prog_name="fltune")
+        sys.exit(app(args=arguments, prog_name="fltune", standalone_mode=False) or 0)
+    except UsageError as error:
+        print(f"fltune: {_said(error)}", file=sys.stderr)
+        sys.exit(2)
     except FltuneError as error:
         print(f"fltune: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

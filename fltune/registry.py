@@ -49,9 +49,10 @@ class Registry:
         path = self.entries.get(self.aliases.get(name, name), name)
         if ":" not in path:
             known = ", ".join(self.entries)
+            near = nearest(name, [*self.entries, *self.aliases])
             raise UnknownNameError(
-                f"unknown {self.kind} {name!r}; known: {known}; or an import path such as "
-                f"my_package.module:Name{nearest(name, [*self.entries, *self.aliases])}"
+                f"unknown {self.kind} {name!r}{near}; known: {known}; or an import path such as "
+                "my_package.module:Name"
             )
         module, _, attribute = path.partition(":")
         try:

@@ -77,7 +77,8 @@ def test_an_unknown_command_is_refused_with_the_nearest(call):
     assert (code, out) == (2, "")
     assert err == (
         "fltune: unknown command 'serach'; did you mean 'search'?; "
-        "there are: search, resume, extend, compare, explain, sync, run, plan, list, ui, plot\n"
+        "there are: search, resume, extend, compare, explain, sync, reproduce, run, plan, list, "
+        "ui, plot\n"
     )
 
 

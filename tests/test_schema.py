@@ -156,7 +156,7 @@ def test_the_key_of_the_name_is_the_sections():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ("prt", "unknown part 'prt'; known: part; or an import path .* did you mean 'part'"),
+        ("prt", "unknown part 'prt'; did you mean 'part'.; known: part; or an import path"),
         ("no_such_module:X", "part 'no_such_module:X' cannot be imported: No module named"),
         ("fltune.errors:X", "part 'fltune.errors:X' cannot be imported: .* no attribute 'X'"),
         (3, "found 3; a part is a name or a mapping with 'name' in it"),
