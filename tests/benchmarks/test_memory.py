@@ -10,7 +10,10 @@ import pytest
 PATH = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
-@pytest.mark.parametrize(("cohorts", "rows"), [("uniform", range(4, 9)), ("reshuffled", [8])])
+@pytest.mark.parametrize(
+    ("cohorts", "rows"),
+    [("uniform", range(4, 9)), pytest.param("reshuffled", [8], marks=pytest.mark.slow)],
+)
 def test_json_line_has_every_method(cohorts, rows):
     sizes = ["--clients", "80", "--rounds", "2", "--cohorts", cohorts]
     command = [sys.executable, PATH, *sizes, "--method", "scaffold", "fedavg", "--json"]

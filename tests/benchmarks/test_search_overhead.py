@@ -10,6 +10,7 @@ import pytest
 PATH = Path(__file__).parents[2] / "benchmarks" / "search_overhead.py"
 
 
+@pytest.mark.slow
 @pytest.mark.search
 def test_json_line_tells_where_the_time_went():
     short = ["--trials", "4", "--rounds", "5", "--workers", "1", "--sample", "2"]

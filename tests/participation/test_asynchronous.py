@@ -288,7 +288,7 @@ def test_fedbuff_learns_digits_and_resumes_in_the_middle(tmp_path):
         ),
         (
             {"participation": "asynchronos"},
-            "participation.kind: unknown participation pattern 'asynchronos'; known: full",
+            "participation.kind: unknown participation pattern 'asynchronos'; did you mean",
         ),
     ],
     ids=str,

@@ -1,0 +1,174 @@
+"""A FedGM grid of 90 trials on digits: fltune beside the script that a careful user writes.
+
+    python benchmarks/grid.py
+    python benchmarks/grid.py --rates 2 --rounds 30 --repeats 1 --json
+
+Server learning rate (10) x beta (3) x nu (3) of ``search_spaces/digits_fedgm.yaml``, each cell for
+150 rounds, on as many cores: through ``fltune.search`` as it comes, through ``fltune.search`` with
+every trial by itself (``search.pack=1``), and by ``benchmarks/careful_script.py``, plain PyTorch
+under Ray Tune. All have the same clients' data, cohort size, local work and evaluations. fltune
+keeps its journal and its MLflow record meanwhile; the script keeps nothing. The three take turns.
+
+Ray's start and the workers' imports are told apart; what is compared is the time from the first
+round to the end of the last trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fltune.runner import load_data
+from fltune.search.config import SearchConfig
+from fltune.search.search import search
+from fltune.search.state import SearchState
+
+HERE = Path(__file__).parent
+FILE = HERE.parent / "search_spaces" / "digits_fedgm.yaml"
+METHOD = "FedGM"
+COLUMNS = ("ray_start", "imports", "search", "end")
+MOMENTA = [0.7, 0.9, 0.95]
+SCRIPT, ALONE, PACKED = "careful script", "fltune, pack=1", "fltune"
+
+
+class TimedLines(io.StringIO):
+    """Takes what a search prints, and notes when: it says a line when Ray is up and at each end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[float, str]] = []
+
+    def write(self, text: str) -> int:
+        """Note the time of each line."""
+        now = time.time()
+        self.lines += [(now, line) for line in text.splitlines() if line.strip()]
+        return super().write(text)
+
+
+def by_fltune(rates: Sequence[float], rounds: int, workers: int, pack: str) -> dict[str, float]:
+    """Run the grid through a search; return where its time went, in seconds."""
+    with tempfile.TemporaryDirectory(prefix="fltune-grid-") as folder:
+        settings = [
+            f"rounds={rounds}",
+            f"methods.{METHOD}.space.server.lr={json.dumps({'grid': list(rates)})}",
+            "search.sampler=grid",
+            "search.confirm_seeds=0",
+            f"search.concurrent={workers}",
+            f"search.pack={pack}",
+            f"tracking.root={folder}",
+            f"tracking.uri=sqlite:///{folder}/mlflow.db",
+        ]
+        config = SearchConfig.read(FILE, settings, [METHOD])
+        out = TimedLines()
+        started = time.time()
+        summary = search(config, name="grid", console=Console(file=out, width=200))
+        ended = time.time()
+        records = SearchState.find(Path(folder), "grid").records()
+    announced, said = next((t, line) for t, line in out.lines if " at a time" in line)
+    ends = [when for when, line in out.lines if line.startswith(f"{METHOD} ")]
+    packed = re.search(r"packs of up to (\d+)", said)
+    # the runs of the first pack end together; their seconds are shares of its time
+    began = ends[0] - sum(r.seconds for r in records[: int(packed[1]) if packed else 1])
+    return {
+        "ray_start": announced - started,
+        "imports": began - announced,
+        "search": ends[-1] - began,
+        "end": ended - ends[-1],
+        "trials": len(records),
+        "together": int(packed[1]) if packed else 1,
+        "best": summary.methods[METHOD].val or 0.0,
+    }
+
+
+def by_script(rates: Sequence[float], rounds: int, workers: int) -> dict[str, float]:
+    """Run the grid by the careful script, in a process of its own."""
+    method = SearchConfig.read(FILE, [f"rounds={rounds}"], [METHOD]).methods[METHOD]
+    one = method.experiment(method.first_values())
+    sgd, data = one.client.build(), load_data(one.data, one.seed)
+    with tempfile.TemporaryDirectory(prefix="careful-") as name:
+        folder = Path(name)
+        np.savez(
+            folder / "data.npz",
+            x=data.train.x[data.order].flatten(1).numpy(),
+            y=data.train.y[data.order].numpy(),
+            sizes=data.sizes.numpy(),
+            val_x=data.val.x.flatten(1).numpy(),
+            val_y=data.val.y.numpy(),
+        )
+        task: dict[str, Any] = {
+            "data": str(folder / "data.npz"),
+            "grid": {"lr": list(rates), "beta": MOMENTA, "nu": MOMENTA},
+            "rounds": rounds,
+            "eval_every": one.eval_every,
+            "cohort": one.participation.build().per_round,
+            "lr": float(one.as_params()["client.lr"]),
+            "epochs": sgd.epochs,
+            "batch_size": sgd.batch_size,
+            "workers": workers,
+        }
+        (folder / "task.json").write_text(json.dumps(task))
+        argv = [sys.executable, str(HERE / "careful_script.py")]
+        out = folder / "times.json"
+        subprocess.run(
+            [*argv, str(folder / "task.json"), str(out)],
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+        )
+        return json.loads(out.read_text())
+
+
+def main() -> None:
+    """Measure, print a table, and on demand one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rates", type=int, default=10, help="server learning rates of the grid")
+    parser.add_argument("--rounds", type=int, default=150)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    args = parser.parse_args()
+    rates = [round(float(r), 4) for r in np.geomspace(0.3, 5.0, args.rates)]
+    common = (rates, args.rounds, args.workers)
+    found: dict[str, list[dict[str, float]]] = {SCRIPT: [], ALONE: [], PACKED: []}
+    for _ in range(args.repeats):
+        found[SCRIPT].append(by_script(*common))
+        found[ALONE].append(by_fltune(*common, "1"))
+        found[PACKED].append(by_fltune(*common, "auto"))
+
+    trials = 9 * args.rates
+    title = f"{trials} trials of {args.rounds} rounds, {args.workers} workers; medians in seconds"
+    table = Table("who", *COLUMNS, "best accuracy", title=title)
+    for who, runs in found.items():
+        middle = [statistics.median(run[c] for run in runs) for c in (*COLUMNS, "best")]
+        table.add_row(who, *(f"{m:.1f}" for m in middle[:-1]), f"{middle[-1]:.3f}")
+    console = Console()
+    console.print(table)
+    ratios = {
+        f"{slow} / {quick}": statistics.median(
+            a["search"] / b["search"] for a, b in zip(found[slow], found[quick], strict=True)
+        )
+        for slow, quick in ((SCRIPT, PACKED), (SCRIPT, ALONE), (ALONE, PACKED))
+    }
+    for what, ratio in ratios.items():
+        console.print(f"search, {what}: {ratio:.1f} times", highlight=False)
+    if args.json:
+        print(json.dumps({"runs": found, "ratios": ratios}))
+
+
+if __name__ == "__main__":
+    main()
