@@ -241,8 +241,8 @@ def run(
     processes: Annotated[
         str,
         typer.Option(
-            help="how many share the clients' work; auto: one for each core, if the run is long "
-            "enough. The numbers are the same with any"
+            help="how many share the clients' work; auto: one for each free core, if the run is "
+            "long enough. The numbers are the same with any"
         ),
     ] = "auto",
     as_json: Json = False,
@@ -274,12 +274,7 @@ def run(
 
 
 @app.command(epilog=examples("plan"))
-def plan(
-    file: File,
-    method: Methods = None,
-    settings: Sets = None,
-    as_json: Json = False,
-) -> None:
+def plan(file: File, method: Methods = None, settings: Sets = None, as_json: Json = False) -> None:
     """Print the bill of a search before the work: trials, rounds, samples, time, disk, memory."""
     from fltune.search.config import SearchConfig
 

@@ -149,6 +149,14 @@ def test_run_ends_with_one_json_object(call, file):
     assert "test/accuracy" in out
 
 
+def test_run_takes_a_number_of_processes_or_auto(call, file):
+    code, _, err = call("run", file, "--method", "FedGM", "--processes", "1")
+    assert (code, err) == (0, "")
+    code, out, err = call("run", file, "--method", "FedGM", "--processes", "all")
+    assert (code, out) == (2, "")
+    assert "processes: found 'all'; must be auto or a whole number >= 1" in err
+
+
 def test_run_saves_who_took_part(call, file, tmp_path):
     path = tmp_path / "trace.csv"
     sets = ["--set", "participation.kind=uniform", "--set", "participation.per_round=2"]

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from fltune.data.augmentation import Augmentation
 from fltune.data.federated import Split
-from fltune.errors import RunFailedError
+from fltune.errors import ConfigError, RunFailedError
 from fltune.federation.bundles import ROWS, Work, put, share_out, solve_bundles
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalResult, LocalSGD, Losses
@@ -99,6 +99,15 @@ def cores() -> int:
     return len(found)
 
 
+def free_cores() -> int:
+    """Return :func:`cores` less those that other programs have kept busy in the last minute.
+
+    A share that waits for a core holds up the whole round.
+    """
+    others = os.getloadavg()[0] - 1 if hasattr(os, "getloadavg") else 0.0
+    return cores() - max(0, round(others))
+
+
 class Team:
     """This process and its workers, who together solve the local problems of cohorts.
 
@@ -112,7 +121,7 @@ class Team:
         processes: all of them, this one included; at least 2.
 
     Raises:
-        ValueError: the network or the losses cannot be pickled.
+        ConfigError: the network or the losses cannot be pickled.
     """
 
     def __init__(self, network: FlatNetwork, losses: Losses, sgd: LocalSGD, processes: int) -> None:
@@ -122,9 +131,9 @@ class Team:
         try:
             setting = pickle.dumps((network, losses, sgd, torch.get_num_threads()))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"processes = {processes}: the model cannot be sent to other processes ({error}); "
-                "define it in a module that can be imported, or use one process"
+            raise ConfigError(
+                f"processes: found {processes}, but the model cannot be sent to other processes "
+                f"({error}); define it in a module that can be imported, or use one process"
             ) from error
         self._samples, self._round = SharedMemory(), SharedMemory()
         files = (self._samples.file, self._round.file)

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import lightning as L
 import torch
 
-from fltune.errors import RunFailedError
+from fltune.errors import ConfigError, RunFailedError
 from fltune.federation.bundles import bundles
 from fltune.federation.datamodule import Cohort
 from fltune.federation.local import LocalSolver
 from fltune.federation.module import FederatedModule
-from fltune.federation.parallel import Team, cores, possible
+from fltune.federation.parallel import Team, free_cores, possible
 
 SECONDS_PER_ROUND = 0.01
 """Shorter rounds gain nothing: a share's way to a worker and back takes half a millisecond."""
@@ -33,19 +33,19 @@ class Processes(L.Callback):
     """Gives a run its worker processes, and ends them with it.
 
     Args:
-        number: all processes of the run, this one included; ``"auto"`` is one, and as many as there
-            are cores once that pays.
+        number: all processes of the run, this one included; ``"auto"`` is one, and as many as
+            there are free cores once that pays.
 
     Attributes:
         used: the most processes that the run has had so far.
 
     Raises:
-        ValueError: a number below 1.
+        ConfigError: neither ``"auto"`` nor a whole number of at least 1.
     """
 
     def __init__(self, number: Number = 1) -> None:
-        if isinstance(number, int) and number < 1:
-            raise ValueError(f"processes = {number}: must be auto or a whole number >= 1")
+        if number != "auto" and (not isinstance(number, int) or number < 1):
+            raise ConfigError(f"processes: found {number!r}; must be auto or a whole number >= 1")
         self.number = number
         self.used = 1
         self._team: Team | None = None
@@ -56,7 +56,7 @@ class Processes(L.Callback):
         """Start the workers that were asked for, and wait for them.
 
         Raises:
-            ValueError: the model cannot be sent to them.
+            ConfigError: the model cannot be sent to them.
             RunFailedError: a worker could not start.
         """
         if not isinstance(self.number, int) or self.number == 1:
@@ -98,13 +98,13 @@ class Processes(L.Callback):
         if self._shortest < SECONDS_PER_ROUND or self._shortest * left < SECONDS_LEFT:
             return
         module: FederatedModule = pl_module  # type: ignore[assignment]
-        number = cores() // torch.get_num_threads()
+        number = free_cores() // torch.get_num_threads()
         parts = len(bundles(module.solver.strategy, module.flat, batch.data, batch.plan))
         if min(number, parts) < 2 or _reason_for_one(module.device):
             return
         try:
             self._team = self._build(module, number)
-        except ValueError:  # a model that cannot be sent: one process is what was asked for
+        except ConfigError:  # a model that cannot be sent: one process is what was asked for
             self.number = 1
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

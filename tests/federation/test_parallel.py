@@ -16,7 +16,7 @@ from torch import nn
 from fltune.algorithms.fedavg import FedAvg
 from fltune.algorithms.scaffold import Scaffold
 from fltune.data.federated import FederatedData, Split
-from fltune.errors import RunFailedError
+from fltune.errors import ConfigError, RunFailedError
 from fltune.federation import (
     FederatedDataModule,
     FederatedModule,
@@ -26,7 +26,7 @@ from fltune.federation import (
     processes,
 )
 from fltune.federation.losses import cross_entropy
-from fltune.federation.parallel import cores, possible
+from fltune.federation.parallel import cores, free_cores, possible
 from fltune.federation.processes import Processes
 from fltune.models.mlp import MLP
 from fltune.participation.uniform import Uniform
@@ -146,7 +146,7 @@ def test_a_model_that_cannot_be_sent_is_refused():
     class Local(nn.Linear):
         pass
 
-    with pytest.raises(ValueError, match="processes = 2: the model cannot be sent"):
+    with pytest.raises(ConfigError, match="found 2, but the model cannot be sent"):
         fit(2, lambda: Local(6, 3))
 
 
@@ -191,7 +191,7 @@ def _alive(pid):
 
 @needs_linux
 def test_auto_starts_workers_where_rounds_are_long_and_many(monkeypatch):
-    monkeypatch.setattr(processes, "cores", lambda: 2)
+    monkeypatch.setattr(processes, "free_cores", lambda: 2)
     short = Processes("auto")
     fit(short)
     assert short.used == 1
@@ -215,10 +215,18 @@ def test_elsewhere_a_run_goes_on_alone_and_says_so(monkeypatch):
     assert torch.equal(module.x, fit(1).x)
 
 
+@pytest.mark.parametrize(("load", "free"), [(0.2, 4), (1.0, 4), (1.4, 4), (2.1, 3), (9.0, -4)])
+def test_cores_that_others_use_are_not_free(monkeypatch, load, free):
+    monkeypatch.setattr(parallel, "cores", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert free_cores() == free
+
+
 def test_numbers_of_processes():
     assert cores() >= 1
-    with pytest.raises(ValueError, match="processes = 0: must be auto or a whole number >= 1"):
-        Processes(0)
+    for wrong in (0, "2", "all"):
+        with pytest.raises(ConfigError, match=r"processes: found .*; must be auto or a whole"):
+            Processes(wrong)
 
 
 @needs_linux
