@@ -33,7 +33,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fltune.runner import load_data
+from fltune.pieces import load_data
 from fltune.search.config import SearchConfig
 from fltune.search.search import search
 from fltune.search.state import SearchState

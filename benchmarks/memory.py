@@ -34,7 +34,7 @@ from fltune.models.mlp import MLP
 from fltune.participation.base import Participation
 from fltune.participation.trace import Trace
 from fltune.participation.uniform import Uniform
-from fltune.runner import quiet
+from fltune.pieces import quiet
 from fltune.server.fedgm import FedSGD
 
 SEED = 0

@@ -44,7 +44,7 @@ from fltune.federation.strategies import STRATEGIES, candidates
 from fltune.models.mlp import MLP
 from fltune.participation.base import Participation
 from fltune.participation.uniform import Uniform
-from fltune.runner import quiet
+from fltune.pieces import quiet
 from fltune.server.fedgm import FedSGD
 
 SEED = 0

@@ -38,21 +38,6 @@ from fltune.pieces import (
     quiet,
 )
 
-__all__ = [
-    "Run",
-    "RunResult",
-    "build",
-    "build_module",
-    "build_participation",
-    "constant_loss",
-    "load_data",
-    "quiet",
-    "result_of",
-    "run",
-    "save_partition",
-    "use_threads",
-]
-
 COLLAPSE_SHARE = 0.75
 """A final validation loss above this share of a constant prediction's is a collapse."""
 COLLAPSE_ROUNDS = 20

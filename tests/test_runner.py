@@ -9,15 +9,8 @@ from fltune.errors import ConfigError, DataError
 from fltune.experiment import Experiment
 from fltune.federation import StopReason
 from fltune.participation.trace import read_rounds
-from fltune.runner import (
-    build,
-    build_participation,
-    constant_loss,
-    load_data,
-    quiet,
-    run,
-    save_partition,
-)
+from fltune.pieces import build_participation, load_data, quiet
+from fltune.runner import build, constant_loss, run, save_partition
 
 
 def experiment(**changes):

@@ -289,8 +289,8 @@ def hover(candidate: Candidate) -> str:
 
 def partition_picture(report: Report) -> Picture:
     """Return who holds what, once for each different partition of the methods."""
+    from fltune.pieces import load_data
     from fltune.report.partition_plot import figure, title
-    from fltune.runner import load_data
 
     found: list[tuple[tuple[DataSection, int], list[str]]] = []
     for row in report.rows:

@@ -20,7 +20,7 @@ from fltune.data.federated import FederatedData
 from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
 from fltune.extras import require
-from fltune.runner import load_data
+from fltune.pieces import load_data
 from fltune.schema import Component
 
 BUBBLE_CLIENTS, BUBBLE_CLASSES = 100, 40

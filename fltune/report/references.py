@@ -31,10 +31,11 @@ from fltune.data.federated import FederatedData
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation.stopping import StopReason
+from fltune.pieces import load_data
 from fltune.report.statistics import Interval
 from fltune.report.summary import Summary
 from fltune.report.table import interval_text, short
-from fltune.runner import load_data, run, use_threads
+from fltune.runner import run, use_threads
 from fltune.search.lane import Lane
 from fltune.search.objective import natural_mode
 from fltune.search.state import Log

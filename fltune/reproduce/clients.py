@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 
 from fltune.experiment import Experiment
+from fltune.pieces import build_module, load_data
 from fltune.report.figures import Picture, View, styled
 from fltune.report.partition_plot import figure, title
 from fltune.reproduce.computed import Computed, Setup
-from fltune.runner import build_module, load_data
 
 SHOWN = 20
 """Clients whose gradients are compared, as in the paper's heat maps: every N/20-th one, for shards

@@ -18,7 +18,8 @@ from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation.history import Row
 from fltune.packing import run_pack
-from fltune.runner import build, quiet, use_threads
+from fltune.pieces import quiet
+from fltune.runner import build, use_threads
 from fltune.search.config import SearchConfig
 from fltune.search.method import Method
 from fltune.search.packer import usual_size

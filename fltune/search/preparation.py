@@ -24,7 +24,7 @@ def check_data(config: SearchConfig) -> None:
     Raises:
         DataError, ConfigError: as loading or building the model says.
     """
-    from fltune.runner import build_module, build_participation, load_data
+    from fltune.pieces import build_module, build_participation, load_data
 
     seen = set()
     for method in config.methods.values():

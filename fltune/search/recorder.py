@@ -210,7 +210,7 @@ class Recorder:
 
 def _partition_of(method: Method) -> dict[str, Any]:
     """Return who holds what in the trials of a method: summary, sizes, label histograms."""
-    from fltune.runner import load_data
+    from fltune.pieces import load_data
 
     experiment = method.experiment(method.first_values())
     data = load_data(experiment.data, experiment.seed)

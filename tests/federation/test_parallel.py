@@ -30,7 +30,7 @@ from fltune.federation.parallel import cores, free_cores, possible
 from fltune.federation.processes import Processes
 from fltune.models.mlp import MLP
 from fltune.participation.uniform import Uniform
-from fltune.runner import quiet
+from fltune.pieces import quiet
 from fltune.server.fedgm import FedSGD
 
 needs_linux = pytest.mark.skipif(not possible(), reason="needs memfd_create")

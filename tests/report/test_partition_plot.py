@@ -6,8 +6,8 @@ import torch
 from fltune.data.federated import FederatedData, Split
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
+from fltune.pieces import load_data
 from fltune.report.partition_plot import LARGEST_BUBBLE, figure, plot_partition, title
-from fltune.runner import load_data
 
 PARTITION = {"kind": "dirichlet_client_lognormal", "alpha": 0.1}
 

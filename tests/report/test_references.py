@@ -8,12 +8,12 @@ import torch
 from fabricated import LR, confirmation, curve, trial
 
 from fltune.experiment import Experiment
+from fltune.pieces import load_data
 from fltune.report import references
 from fltune.report.compare import print_report
 from fltune.report.export import as_csv, as_latex
 from fltune.report.page import as_html
 from fltune.report.references import Book, merged
-from fltune.runner import load_data
 from fltune.search.search import compare
 
 VALUES = {"server.lr": 1.0, "client.lr": 0.1}
