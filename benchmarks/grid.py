@@ -16,7 +16,6 @@ round to the end of the last trial.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import re
@@ -32,6 +31,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from timed_lines import TimedLines
 
 from fltune.pieces import load_data
 from fltune.search.config import SearchConfig
@@ -44,20 +44,6 @@ METHOD = "FedGM"
 COLUMNS = ("ray_start", "imports", "search", "end")
 MOMENTA = [0.7, 0.9, 0.95]
 SCRIPT, ALONE, PACKED = "careful script", "fltune, pack=1", "fltune"
-
-
-class TimedLines(io.StringIO):
-    """Takes what a search prints, and notes when: it says a line when Ray is up and at each end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[tuple[float, str]] = []
-
-    def write(self, text: str) -> int:
-        """Note the time of each line."""
-        now = time.time()
-        self.lines += [(now, line) for line in text.splitlines() if line.strip()]
-        return super().write(text)
 
 
 def by_fltune(rates: Sequence[float], rounds: int, workers: int, pack: str) -> dict[str, float]:

@@ -4,17 +4,16 @@
     python benchmarks/search_overhead.py --trials 20 --sampler tpe --json
 
 The trials of one method of ``search_spaces/digits_fedgm.yaml`` are run through ``fltune.search``,
-with its logs, its MLflow store and its display. Ray's start, the workers' imports and the end are
-told apart, for they are paid once. The rest is compared with the time in which workers that did
-nothing but train would be done: the sum of the runs' training seconds, divided by the workers. A
-sample of the same configs is then run by plain processes, as many at once as there were workers,
-so that what a worker itself adds is seen too.
+each by itself (no packs), with its logs, its MLflow store and its display. Ray's start, the
+workers' imports and the end are told apart, for they are paid once. The rest is compared with the
+time in which workers that did nothing but train would be done: the sum of the runs' training
+seconds, divided by the workers. A sample of the same configs is then run by plain processes, as
+many at once as there were workers, so that what a worker itself adds is seen too.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import statistics
 import tempfile
@@ -28,6 +27,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from timed_lines import TimedLines
 
 from fltune.runner import run, use_threads
 from fltune.search.config import SearchConfig
@@ -37,20 +37,6 @@ from fltune.search.state import SearchState
 
 FILE = Path(__file__).parents[1] / "search_spaces" / "digits_fedgm.yaml"
 METHOD = "FedGM"
-
-
-class TimedLines(io.StringIO):
-    """Takes what a search prints, and notes when: it says a line when Ray is up and at each end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[tuple[float, str]] = []
-
-    def write(self, text: str) -> int:
-        """Note the time of each line."""
-        now = time.perf_counter()
-        self.lines += [(now, line) for line in text.splitlines() if line.strip()]
-        return super().write(text)
 
 
 @dataclass(frozen=True)
@@ -98,15 +84,16 @@ def measure(trials: int, rounds: int, sampler: str, workers: int | None, sample:
             f"search.trials={trials}",
             f"search.sampler={sampler}",
             "search.confirm_seeds=0",
+            "search.pack=1",
             f"search.concurrent={'null' if workers is None else workers}",
             f"tracking.root={folder}",
             f"tracking.uri=sqlite:///{folder}/mlflow.db",
         ]
         config = SearchConfig.read(FILE, settings, [METHOD])
         out = TimedLines()
-        started = time.perf_counter()
+        started = time.time()
         search(config, name="overhead", console=Console(file=out, width=200))
-        ended = time.perf_counter()
+        ended = time.time()
         records = SearchState.find(Path(folder), "overhead").records()
     announced, said = next((t, s) for t, s in out.lines if " at a time" in s)
     at_once = int(said.split(" at a time")[0].split()[-1])
