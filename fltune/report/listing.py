@@ -111,28 +111,44 @@ def _costs(target: type[Algorithm]) -> dict[str, Any]:
 
 
 def print_listing(kind: str, entries: list[dict[str, Any]], console: Console) -> None:
-    """Print a kind's components, a table row per parameter."""
+    """Print a kind's components, a table row per parameter; search files folder by folder."""
     table = Table(title=kind, title_justify="left", show_lines=kind != "spaces")
+    if kind == "spaces":
+        _add_spaces(table, entries)
+    else:
+        _add_components(table, entries)
+    console.print(table)
+
+
+def _add_components(table: Table, entries: list[dict[str, Any]]) -> None:
     table.add_column("name", style="bold", overflow="fold")
     table.add_column("what it is", overflow="fold")
-    if kind == "spaces":
-        table.add_column("methods", overflow="fold")
-        table.add_column("cost and data", overflow="fold")
-        for entry in entries:
-            whose = filter(None, (entry.get("paper"), entry.get("experiment")))
-            shown = "\n".join(filter(None, (", ".join(whose), entry["summary"])))
-            row = (entry["name"], shown, ", ".join(entry["methods"]), cost_line(entry))
-            table.add_row(*map(escape, row))
-    else:
-        table.add_column("parameters (symbol, range) = default", overflow="fold")
-        for entry in entries:
-            lines = [_parameter_line(p) for p in entry["parameters"]]
-            what = [entry["summary"], entry.get("paper")]
-            if "communication" in entry:
-                what += [f"sends {entry['communication']}", f"keeps {entry['memory']}"]
-            what_it_is = "\n".join(filter(None, what))
-            table.add_row(*map(escape, (entry["name"], what_it_is, "\n".join(lines))))
-    console.print(table)
+    table.add_column("parameters (symbol, range) = default", overflow="fold")
+    for entry in entries:
+        lines = [_parameter_line(p) for p in entry["parameters"]]
+        what = [entry["summary"], entry.get("paper")]
+        if "communication" in entry:
+            what += [f"sends {entry['communication']}", f"keeps {entry['memory']}"]
+        what_it_is = "\n".join(filter(None, what))
+        table.add_row(*map(escape, (entry["name"], what_it_is, "\n".join(lines))))
+
+
+def _add_spaces(table: Table, entries: list[dict[str, Any]]) -> None:
+    table.add_column("file", style="bold", no_wrap=True)
+    for head in ("what it is", "methods", "cost and data"):
+        table.add_column(head, overflow="fold")
+    folder = None
+    for entry in entries:
+        path = Path(entry["name"])
+        if path.parent != folder:
+            folder = path.parent
+            table.add_section()
+            table.add_row(f"[dim]{escape(str(folder))}/[/dim]")
+        named = entry.get("experiment")
+        whose = filter(None, (entry.get("paper"), None if named == path.stem else named))
+        shown = "\n".join(filter(None, (", ".join(whose), entry["summary"])))
+        row = (path.name, shown, ", ".join(entry["methods"]), cost_line(entry))
+        table.add_row(*map(escape, row))
 
 
 def _parameter_line(p: dict[str, Any]) -> str:

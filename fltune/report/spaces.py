@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +79,7 @@ def _cost(config: SearchConfig) -> dict[str, Any]:
     return {
         "cells": len(cells),
         "trials": sum(without_inherited(m, config).trials(search) for m in methods),
-        "rounds": max(e.rounds for e in experiments),
+        "rounds": min(max(e.rounds for e in experiments), search.rounds or sys.maxsize),
         "confirm_seeds": search.confirm_seeds,
         "data": list(dict.fromkeys(e.data.component_name for e in experiments)),
         "data_present": not _missing(experiments),
@@ -113,6 +116,8 @@ def _is_here(dataset: Dataset) -> bool:
 
 
 def _comment(path: Path) -> str:
-    """Return the first words of a file's comment below the line that runs it."""
-    lines = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines()]
-    return next((text for text in lines[1:] if text.strip()), "")
+    """Return the first sentence of a file's comment below the line that runs it."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    top = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    words = " ".join(line.lstrip("# ") for line in itertools.islice(top, 1, None))
+    return re.split(r"(?<=\.) ", words.strip(), maxsplit=1)[0].rstrip(".")

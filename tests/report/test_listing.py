@@ -81,14 +81,14 @@ def test_an_unknown_kind_names_the_nearest():
 def test_spaces_are_the_files_of_a_folder(tmp_path):
     (tmp_path / "mini").mkdir()
     (tmp_path / "mini" / "b.yaml").write_text(
-        "# command\n#\n# What it is.\nmethods: {A: {}, 1: {}}"
+        "# command\n#\n# What it is, on\n# two lines. And more.\nmethods: {A: {}, 1: {}}"
     )
     (tmp_path / "a.yaml").write_text("methods:\n")
     (tmp_path / "notes.txt").write_text("no space")
     first, second = listing("spaces", tmp_path)
     assert first["name"].endswith("a.yaml")
     assert first["methods"] == []
-    assert second["summary"] == "What it is."
+    assert second["summary"] == "What it is, on two lines"
     assert second["methods"] == ["A", "1"]
     assert listing("spaces", tmp_path / "none") == []
 
@@ -97,6 +97,14 @@ def printed(kind, entries, width):
     console = Console(file=io.StringIO(), width=width)
     print_listing(kind, entries, console)
     return console.file.getvalue()
+
+
+def test_spaces_are_printed_by_folder_and_names_are_whole():
+    files = ["spaces/a.yaml", "spaces/papers/fedgm/a-long-name-of-thirty-three-signs.yaml"]
+    rest = {"summary": "what it shows", "methods": ["FedAvg"], "problem": "a problem"}
+    text = printed("spaces", [{"name": file, **rest} for file in files], 100)
+    for part in (" spaces/ ", " a.yaml ", " spaces/papers/fedgm/ ", "-signs.yaml "):
+        assert part in text
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
