@@ -8,7 +8,8 @@ Flower, pfl-research, fluke, FedLab and FedJAX are installed, each in an environ
 run W1 to W3 of ``benchmarks/rounds.py`` in processes that live side by side: FedAvg, plain SGD,
 data in memory, no evaluation. All train the same network from the same parameters on the same
 cohorts. They take turns in blocks of rounds, so that a drift of the machine hits them all, and a
-ratio is taken block by block: trust the ratios, not the seconds.
+ratio is taken block by block: trust the ratios, not the seconds. Whoever has a choice of threads or
+processes (``--cores``) is shown with the faster one.
 
 Steps and samples are counted where they are made, and compared with what the cohorts ask for (of
 fltune the samples are counted, and the steps are those that its rounds ask for). At the end
@@ -48,9 +49,9 @@ ROUNDS = {"W1": 8, "W2": 2, "W3": 8}
 WARM_UP = {"W1": 2, "W2": 1, "W3": 4}
 """Timed rounds of the two blocks that do not count.
 
-FedJAX compiles a step for each size of batch that it meets, and fltune's workers start in the
-background, while others have their turn.
+FedJAX compiles a step for each size of batch that it meets.
 """
+OURS = "fltune"
 BLOCKS = 6
 JUDGED = 2000
 """Samples on which the loss is taken."""
@@ -132,12 +133,17 @@ class Line:
     ratio_range: tuple[float, float]
 
 
+def middle(blocks: Sequence[Block]) -> float:
+    """Return the seconds of a round, the median over the blocks' medians."""
+    return statistics.median(statistics.median(block.seconds) for block in blocks)
+
+
 def line(candidate: Candidate, ours: Sequence[Block], asked: tuple[int, int], loss: float) -> Line:
     """Sum a candidate up.
 
     Args:
         candidate: with its blocks.
-        ours: fltune's blocks, made in the same turns.
+        ours: the blocks of fltune where it is fastest, made in the same turns.
         asked: steps and samples that the cohorts of all blocks ask for.
         loss: of its model at the end.
     """
@@ -150,7 +156,7 @@ def line(candidate: Candidate, ours: Sequence[Block], asked: tuple[int, int], lo
         name=candidate.name,
         threads=candidate.threads,
         about=candidate.about,
-        seconds=statistics.median(medians),
+        seconds=middle(candidate.blocks),
         blocks=medians,
         steps=steps,
         samples=samples,
@@ -174,7 +180,7 @@ def best(lines: Sequence[Line]) -> list[Line]:
 def measure(
     name: str,
     pythons: Mapping[Peer, Path],
-    threads: Sequence[int],
+    cores: Sequence[int],
     blocks: int,
     failed: dict[str, str],
 ) -> tuple[float, list[Line]]:
@@ -183,7 +189,7 @@ def measure(
     Args:
         name: of the workload.
         pythons: the peers, with their interpreters.
-        threads: torch threads to try.
+        cores: torch threads of the peers to try, and processes of fltune, of one thread each.
         blocks: turns of each.
         failed: takes the reason of each candidate that fails.
 
@@ -198,12 +204,13 @@ def measure(
         file = Path(folder) / "task.npz"
         task.save(file)
         paths = os.environ.get("PYTHONPATH", "")
-        candidates = [Candidate("fltune", 1, Path(sys.executable), "fltune", file, paths)]
+        own = Path(sys.executable)
+        candidates = [Candidate(OURS, 1, own, OURS, file, paths, number) for number in cores]
         candidates += [
             Candidate(peer.name, count, python, peer.module, file)
             for peer, python in pythons.items()
             for count in peer.threads
-            if count is None or count in threads
+            if count is None or count in cores
         ]
         with running(candidates, failed):
             take_turns(candidates, [WARM_UP[name]] * 2 + [ROUNDS[name]] * blocks, failed)
@@ -212,9 +219,9 @@ def measure(
                     losses[candidate] = loss_of(workload, task, candidate.parameters())
     for candidate in candidates:
         del candidate.blocks[:2]  # the warm-up
-    asked, ours = task.work(warm_up, rounds), candidates[0].blocks
-    initial = loss_of(workload, task, task.parameters)
-    return initial, [line(one, ours, asked, losses[one]) for one in candidates]
+    asked, initial = task.work(warm_up, rounds), loss_of(workload, task, task.parameters)
+    ours = min((c for c in candidates if c.name == OURS), key=lambda c: middle(c.blocks))
+    return initial, [line(one, ours.blocks, asked, losses[one]) for one in candidates]
 
 
 def take_turns(candidates: list[Candidate], blocks: Sequence[int], failed: dict[str, str]) -> None:
@@ -253,7 +260,7 @@ def excused(
     try:
         yield
     except (DriverError, ValueError) as error:
-        if candidate is candidates[0]:
+        if candidate.name == OURS:
             raise
         candidates.remove(candidate)
         failed[candidate.label] = str(error)
@@ -300,7 +307,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--workloads", nargs="+", choices=ROUNDS, default=list(ROUNDS))
     parser.add_argument(
-        *("--threads",), type=int, nargs="+", default=[1, 2], help="of PyTorch, the faster counts"
+        *("--cores",), type=int, nargs="+", default=[1, 2], help="threads or processes to try"
     )
     parser.add_argument("--blocks", type=int, default=BLOCKS, help="turns of each library")
     parser.add_argument("--envs", type=Path, default=default_folder(), help="their environments")
@@ -313,7 +320,7 @@ def main() -> None:
     workloads = {}
     for name in args.workloads:
         with console.status(f"{name}: {args.blocks} blocks"):
-            initial, lines = measure(name, pythons, args.threads, args.blocks, failed)
+            initial, lines = measure(name, pythons, args.cores, args.blocks, failed)
         print_workload(console, name, initial, lines)
         workloads[name] = {"initial_loss": initial, "lines": [asdict(one) for one in lines]}
     for name, why in failed.items():

@@ -48,6 +48,7 @@ class Candidate:
     Attributes:
         name: the library's.
         threads: torch threads; None where the library sees to it.
+        processes: of fltune, on the driver's command line; None where the library sees to it.
         blocks: what it has answered, block by block; the warm-up is not among it.
         about: what it says of how it works, once it has been asked for its parameters.
     """
@@ -58,6 +59,7 @@ class Candidate:
     module: str
     task: Path
     paths: str = ""
+    processes: int | None = None
     blocks: list[Block] = field(default_factory=list)
     about: str = ""
 
@@ -70,7 +72,7 @@ class Candidate:
     @property
     def log(self) -> Path:
         """Where its standard error goes."""
-        return self.task.with_name(f"{self.module}-{self.threads}.log")
+        return self.task.with_name(f"{self.module}-{self.threads}-{self.processes}.log")
 
     def start(self) -> None:
         """Start the process; :meth:`answer` then says when it is ready."""
@@ -82,9 +84,10 @@ class Candidate:
         )
         if self.threads is not None:
             environment["OMP_NUM_THREADS"] = str(self.threads)
+        options = [] if self.processes is None else [str(self.processes)]
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                [self.python, "-m", f"peers.{self.module}", self.task],
+                [self.python, "-m", f"peers.{self.module}", self.task, *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,6 +1,8 @@
-"""fltune as its config runs it by default: FedAvg through ``Trainer.fit``, the rest ``auto``."""
+"""fltune with so many processes, all else as it is by default: FedAvg through ``Trainer.fit``."""
 
 from __future__ import annotations
+
+import sys
 
 import lightning as L
 import torch
@@ -37,7 +39,7 @@ def main() -> None:
     """Serve the parent's requests."""
     session = Session()
     task = session.task
-    product = Product(WORKLOADS[task.name], federate(task), "auto", "auto")
+    product = Product(WORKLOADS[task.name], federate(task), "auto", int(sys.argv[2]))
     trainer, module, end = product.trainer, product.module, RoundEnd(session)
     processes = next(c for c in trainer.callbacks if isinstance(c, Processes))
 
