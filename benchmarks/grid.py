@@ -54,6 +54,7 @@ def by_fltune(rates: Sequence[float], rounds: int, workers: int, pack: str) -> d
             f"methods.{METHOD}.space.server.lr={json.dumps({'grid': list(rates)})}",
             "search.sampler=grid",
             "search.confirm_seeds=0",
+            "search.average_last=1",  # the script reports its last evaluation
             f"search.concurrent={workers}",
             f"search.pack={pack}",
             f"tracking.root={folder}",

@@ -30,11 +30,11 @@ from fltune.data.federated import FederatedData, Split
 from fltune.federation import FederatedDataModule, FederatedModule
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
+from fltune.federation.quiet import quiet
 from fltune.models.mlp import MLP
 from fltune.participation.base import Participation
 from fltune.participation.trace import Trace
 from fltune.participation.uniform import Uniform
-from fltune.pieces import quiet
 from fltune.server.fedgm import FedSGD
 
 SEED = 0

@@ -29,8 +29,6 @@ from pathlib import Path
 import lightning as L
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from fltune.algorithms.base import Algorithm
@@ -40,11 +38,11 @@ from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedMod
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
 from fltune.federation.processes import Number, Processes
+from fltune.federation.quiet import quiet
 from fltune.federation.strategies import STRATEGIES, candidates
 from fltune.models.mlp import MLP
 from fltune.participation.base import Participation
 from fltune.participation.uniform import Uniform
-from fltune.pieces import quiet
 from fltune.server.fedgm import FedSGD
 
 SEED = 0
@@ -183,20 +181,23 @@ class Product:
         strategy: str,
         processes: Number = 1,
         algorithm: Algorithm | None = None,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.network = workload.initial_network()
+        self.network = workload.initial_network().to(dtype)
         sgd = LocalSGD(lr=workload.lr, epochs=workload.epochs, batch_size=workload.batch_size)
         self.module = FederatedModule(
             *(self.network, cross_entropy, algorithm or FedAvg(), sgd, workload.clients, 1),
             strategy=strategy,
         )
-        self.datamodule = FederatedDataModule(data, workload.participation(), sgd, SEED)
+        self.datamodule = FederatedDataModule(data, workload.participation(), sgd, SEED, dtype)
         self.stopwatch = Stopwatch()
         silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
         with quiet():
             self.trainer = L.Trainer(
                 max_epochs=0,
-                accelerator="cpu",
+                accelerator="gpu" if device == "cuda" else "cpu",
+                devices=1,
                 callbacks=[
                     *(FedSGD(), DivergenceGuard(), Processes(processes), History()),
                     self.stopwatch,
@@ -239,6 +240,9 @@ def machine() -> str:
 
 def main() -> None:
     """Measure, print a table, and on demand one line of JSON."""
+    from rich.console import Console  # here: the device check takes workloads, and lacks rich
+    from rich.table import Table
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = list(STRATEGIES)
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=["W1", "W3"])

@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     SerializeAsAny,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
@@ -27,6 +28,8 @@ from fltune import dotted
 from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.base import Algorithm
 from fltune.data import DATASETS, PARTITIONS
+from fltune.data.partition import Partition
+from fltune.data.validation import check_growth
 from fltune.errors import ConfigError
 from fltune.federation.clock import CLOCKS
 from fltune.federation.compression import COMPRESSORS
@@ -41,6 +44,7 @@ from fltune.registry import UnknownNameError
 from fltune.schema import (
     Component,
     Integer,
+    Parsed,
     Real,
     Section,
     component_model,
@@ -59,6 +63,31 @@ Count = Annotated[Integer, Field(ge=1)]
 Seed = Annotated[Integer, Field(ge=0)]
 
 
+def _shares(raw: Any) -> Any:
+    if raw is None:
+        return None
+    plain = isinstance(raw, (list, tuple)) and len(raw) == 3
+    if not plain or not all(type(s) in (int, float) and s > 0 for s in raw):
+        raise problem(f"found {raw!r}; write three shares above 0, such as [0.8, 0.1, 0.1]")
+    if abs(sum(raw) - 1) > 1e-6:
+        raise problem(f"found {raw!r}; the shares must sum to 1, these do to {sum(raw):g}")
+    return list(raw)
+
+
+_FIXED, _GROWING = TypeAdapter(Count | None), TypeAdapter(dict[Count, Count | None])
+
+
+def _panel(raw: Any) -> Any:
+    if not isinstance(raw, Mapping):
+        return _FIXED.validate_python(raw)
+    growth = _GROWING.validate_python(dict(raw))
+    try:
+        check_growth(growth)
+    except ValueError as error:
+        raise problem(str(error)) from None
+    return growth
+
+
 class DataSection(Component):
     """The data set and who holds what of it.
 
@@ -72,14 +101,22 @@ class DataSection(Component):
     val_fraction: Annotated[Real, Field(gt=0, lt=1)] = Field(
         0.1, description="share of the training samples held out for validation"
     )
-    val_from: Literal["pool", "clients"] = Field(
+    val_from: Literal["pool", "clients", "test"] = Field(
         "pool",
         description="who holds them out: one pool, before samples are dealt; or every client, of "
-        "its own, so that each can be asked",
+        "its own, so that each can be asked; or nobody: the test samples choose too, as in papers "
+        "that select by test accuracy, and scores are too good",
     )
-    val_clients: Count | None = Field(
+    resplit: Annotated[list[Real] | None, BeforeValidator(_shares)] = Field(
         None,
-        description="validate on a fixed panel of so many clients, drawn by split_seed; null: all",
+        description="shares of training, validation and test samples, such as [0.8, 0.1, 0.1], "
+        "drawn anew by split_seed from all that are published; null: as published, with "
+        "val_fraction",
+    )
+    val_clients: Annotated[int | dict[int, int | None] | None, BeforeValidator(_panel)] = Field(
+        None,
+        description="validate on a fixed panel of so many clients, drawn by split_seed; or on one "
+        "that grows, such as {1: 5, 31: 15}: 15 from round 31 on; null: all",
     )
     split_seed: Seed = Field(
         0,
@@ -195,7 +232,10 @@ class Experiment(Section):
         1e4, description="training loss above which a run has diverged"
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="of model and samples")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="auto: cuda if there is one; in a search only if resources.gpus reserves it",
+    )
     strategy: Literal["auto", "fastest", "loop", "stacked", "dense"] = Field(
         "auto",
         description="how the local solver works through a cohort; auto: by the model; fastest: by "
@@ -210,9 +250,8 @@ class Experiment(Section):
     def _fits(self) -> Experiment:
         """Check what two sections say about each other."""
         wrong = []
-        panel, clients = self.data.val_clients, self.data.clients
-        if self.data.val_from == "clients" and panel is not None and panel > clients:
-            text = f"found {panel}; there are {clients} clients (data.clients)"
+        clients = self.data.clients
+        if text := self._panel_problem():
             wrong.append(located("data.val_clients", text))
         try:
             self.participation.build().check(clients)
@@ -238,6 +277,20 @@ class Experiment(Section):
         if wrong:
             raise ValidationError.from_exception_data("Experiment", wrong)
         return self
+
+    def _panel_problem(self) -> str:
+        """Return why the panel of validation clients cannot be had, as far as the config shows."""
+        data, panel = self.data, self.data.val_clients
+        if panel is None:
+            return ""
+        own = type(data.partition.build()).known_clients is not Partition.known_clients
+        if data.val_from == "test" or (data.val_from == "pool" and not own):
+            return "whose the validation samples are is not known; set data.val_from to clients"
+        counts = panel.values() if isinstance(panel, dict) else [panel]
+        most = max(k or 1 for k in counts)
+        if data.val_from == "clients" and most > data.clients:
+            return f"found {most}; there are {data.clients} clients (data.clients)"
+        return ""
 
     def _arrivals_fit(self, oldest: int) -> list[InitErrorDetails]:
         """Check how clients work and arrive, for a method that keeps models ``oldest`` rounds."""
@@ -269,7 +322,7 @@ class Experiment(Section):
             ConfigError: all problems at once, each with its dotted key.
         """
         try:
-            return validate(cls, raw)
+            return _PARSED.get(raw, lambda: validate(cls, raw))
         except ValidationError as error:
             raise ConfigError(problems(error), source) from None
 
@@ -291,6 +344,14 @@ class Experiment(Section):
         """
         algorithm = self.algorithm.build()
         found = list(algorithm.warnings(self.client.build()))
+        if self.data.val_from == "test":
+            found.append("data.val_from: what is chosen by test data has scores that are too good")
+        panel = self.data.val_clients
+        if isinstance(panel, dict) and max(panel) > self.rounds:
+            found.append(
+                f"data.val_clients: the run ends before round {max(panel)}, from which on more "
+                "clients would have judged it"
+            )
         active = getattr(self.participation, "per_round", self.data.clients)
         if active < algorithm.fewest_clients:
             found.append(
@@ -317,3 +378,6 @@ class Experiment(Section):
     def as_params(self) -> dict[str, Any]:
         """Return the config flat, by dotted key."""
         return dict(dotted.flatten(self.as_dict()))
+
+
+_PARSED: Parsed[Experiment] = Parsed()

@@ -26,6 +26,7 @@ from fltune.federation.local import LocalSGD
 from fltune.federation.losses import LOSSES
 from fltune.federation.pack import MERGED, Pack
 from fltune.federation.pack_members import Member
+from fltune.federation.quiet import quiet
 from fltune.federation.strategies import STRATEGIES, choose_strategy
 from fltune.pieces import (
     build_datamodule,
@@ -35,7 +36,6 @@ from fltune.pieces import (
     build_trainer,
     build_watch,
     load_data,
-    quiet,
 )
 from fltune.runner import Run, RunResult, result_of
 

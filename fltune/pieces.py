@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import lightning as L
@@ -22,6 +19,7 @@ from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedMod
 from fltune.federation.evaluation import ClientScores
 from fltune.federation.history import Row
 from fltune.federation.losses import LOSSES
+from fltune.federation.quiet import quiet
 from fltune.participation.base import Participation
 from fltune.preflight import try_out
 from fltune.randomness import derive_seed
@@ -58,6 +56,7 @@ def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
         split_seed=section.split_seed,
         val_from=section.val_from,
         val_clients=section.val_clients,
+        resplit=section.resplit,
     )
 
 
@@ -158,7 +157,9 @@ def build_watch(
 ) -> Watch:
     """Build the callbacks that look at a run."""
     owner = data.val_owner
-    scores = None if owner is None else ClientScores(owner, data.num_classes is not None)
+    scores = None
+    if owner is not None:
+        scores = ClientScores(owner, data.num_classes is not None, grows=bool(data.val_stages))
     history = History(experiment.eval_every, on_row)
     return Watch(history, DivergenceGuard(experiment.max_loss), scores)
 
@@ -178,20 +179,3 @@ def build_trainer(experiment: Experiment, callbacks: Sequence[L.Callback]) -> L.
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Lightning's tips and the warnings that do not apply to rounds."""
-    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning\..*")
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

@@ -27,6 +27,7 @@ from fltune.federation import (
 from fltune.federation.evaluation import ClientScores, Columns
 from fltune.federation.history import Row
 from fltune.federation.processes import Number, Processes
+from fltune.federation.quiet import quiet
 from fltune.participation.trace import record, trace_suffix, write_rounds
 from fltune.pieces import (
     build_datamodule,
@@ -35,7 +36,6 @@ from fltune.pieces import (
     build_trainer,
     build_watch,
     load_data,
-    quiet,
 )
 
 COLLAPSE_SHARE = 0.75

@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import torch
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     PydanticSchemaGenerationError,
     SerializeAsAny,
     TypeAdapter,
@@ -38,8 +40,14 @@ from fltune.registry import Registry, UnknownNameError
 GIVEN_AT_BUILD = ("input_shape", "num_classes", "params")
 """Constructor arguments that the data set (or the model) supplies, not the user."""
 
+KEPT = 1024
+"""Sections of one kind that are kept once they have been parsed; they cannot change."""
+
 TORCH_FLAGS = ("foreach", "maximize", "capturable", "differentiable", "fused")
 """Arguments of a ``torch.optim`` class on how it computes, not what; maximize would go uphill."""
+
+
+T = TypeVar("T")
 
 
 class Section(BaseModel):
@@ -69,6 +77,7 @@ class Component(Section):
     target: ClassVar[Any]
     own: ClassVar[tuple[str, ...]] = ()
     name_key: ClassVar[str] = "name"
+    _checked: bool = PrivateAttr(False)
 
     @property
     def component_name(self) -> str:
@@ -91,11 +100,12 @@ class Component(Section):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Component:
-        if self.stands_alone:
+        if self.stands_alone and not self._checked:  # pydantic asks again wherever it is put in
             try:
                 self.build()
             except TypeError as error:
                 raise problem(str(error)) from None
+            self._checked = True
         return self
 
     @property
@@ -108,6 +118,26 @@ class Component(Section):
 def _arguments(target: Any) -> frozenset[str]:
     """Return what a component's constructor takes; a search asks this thousands of times."""
     return frozenset(inspect.signature(target).parameters)
+
+
+class Parsed(Generic[T]):
+    """What has been parsed before: a search parses the same section for every value of others."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, T] = {}
+
+    def get(self, raw: Mapping[str, Any], parse: Callable[[], T]) -> T:
+        """Return what a mapping was parsed to, or parse it now; a failure is not kept."""
+        try:
+            text = json.dumps(raw)
+        except TypeError:  # it holds an object, and texts of these may be the same
+            return parse()
+        if text not in self._kept:
+            made = parse()
+            if len(self._kept) == KEPT:
+                self._kept.clear()
+            self._kept[text] = made
+        return self._kept[text]
 
 
 def validate(model: type[BaseModel], raw: Any) -> Any:
@@ -186,6 +216,8 @@ def section(
         default: the component of a section that names none.
     """
 
+    parsed: Parsed[Component] = Parsed()
+
     def parse(raw: Any) -> Component:
         if isinstance(raw, Component):
             return raw
@@ -199,6 +231,9 @@ def section(
         if not isinstance(name, str):
             known = ", ".join(registry)
             raise problem(f"{key} is {name!r}; name a {registry.kind}: {known}")
+        return parsed.get(raw, lambda: _parsed(raw, name))
+
+    def _parsed(raw: Mapping[str, Any], name: str) -> Component:
         try:
             target = registry.load(name)
         except UnknownNameError as error:
@@ -206,7 +241,8 @@ def section(
                 registry.kind,
                 [InitErrorDetails(type=problem(str(error)), loc=(key,), input=name)],
             ) from None
-        return validate(component_model(target, base, key), {**raw, key: name})
+        made: Component = validate(component_model(target, base, key), {**raw, key: name})
+        return made
 
     return parse
 

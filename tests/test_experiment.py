@@ -78,11 +78,47 @@ def test_short_names_stand_for_sections():
         ({"data": {"name": "digits", "val_fraction": 0}}, "data.val_fraction: found 0; should be"),
         (
             {"data": {"name": "digits", "val_from": "client"}},
-            "data.val_from: found 'client'; should be 'pool' or 'clients'",
+            "data.val_from: found 'client'; should be 'pool', 'clients' or 'test'",
+        ),
+        (
+            {"data": {"name": "digits", "resplit": [0.9, 0.1]}},
+            "data.resplit: found [0.9, 0.1]; write three shares above 0, such as [0.8, 0.1, 0.1]",
+        ),
+        (
+            {"data": {"name": "digits", "resplit": [1.0, 0.1, 0]}},
+            "data.resplit: found [1.0, 0.1, 0]; write three shares above 0, such as",
+        ),
+        (
+            {"data": {"name": "digits", "resplit": [0.8, 0.1, 0.2]}},
+            "data.resplit: found [0.8, 0.1, 0.2]; the shares must sum to 1, these do to 1.1",
         ),
         (
             {"data": {"name": "digits", "val_from": "clients", "val_clients": 51}},
             "data.val_clients: found 51; there are 50 clients (data.clients)",
+        ),
+        (
+            {"data": {"name": "digits", "val_from": "clients", "val_clients": {1: 5, 9: 51}}},
+            "data.val_clients: found 51; there are 50 clients (data.clients)",
+        ),
+        (
+            {"data": {"name": "digits", "val_from": "clients", "val_clients": {1: 5, 9: 0}}},
+            "data.val_clients.9: found 0; should be greater than or equal to 1",
+        ),
+        (
+            {"data": {"name": "digits", "val_from": "clients", "val_clients": {"a": 5}}},
+            "data.val_clients.a.[key]: found 'a'; should be a valid integer",
+        ),
+        (
+            {"data": {"name": "digits", "val_from": "clients", "val_clients": {5: 5}}},
+            "data.val_clients: a panel that starts at round 5; must start at round 1",
+        ),
+        (
+            {"data": {"name": "digits", "val_from": "clients", "val_clients": [5]}},
+            "data.val_clients: found [5]; should be a valid integer",
+        ),
+        (
+            {"data": {"name": "digits", "val_clients": 5}},
+            "data.val_clients: whose the validation samples are is not known; set data.val_from",
         ),
         (
             {"data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0}}},
@@ -266,8 +302,13 @@ FULL = {
 }
 
 
+GROWING = {"data": {"name": "synthetic", "clients": 9, "val_clients": {1: 2, 31: 5, 91: None}}}
+
+
 @pytest.mark.parametrize(
-    "raw", [{}, FULL, {"server": {"name": "multistage", "lrs": [2, 1], "nus": [0.9, 0.5]}}], ids=len
+    "raw",
+    [{}, FULL, GROWING, {"server": {"name": "multistage", "lrs": [2, 1], "nus": [0.9, 0.5]}}],
+    ids=len,
 )
 def test_dicts_and_params_round_trip(raw):
     experiment = Experiment.parse(raw)
@@ -292,6 +333,13 @@ def test_with_values_sets_dotted_keys_and_validates():
         Experiment.parse(FULL).with_values({"data.clients": 3})
     with pytest.raises(ConfigError, match="rounds is 100, not a section"):
         experiment.with_values({"rounds.lr": 1})
+
+
+def test_a_panel_that_never_grows_is_named():
+    growing = Experiment.parse(GROWING)
+    assert not any("val_clients" in text for text in growing.cautions())
+    (text,) = growing.with_values({"rounds": 90}).cautions()
+    assert text.startswith("data.val_clients: the run ends before round 91, from which on more")
 
 
 def test_a_bare_name_is_written_out_with_its_own_key():

@@ -129,7 +129,7 @@ def test_fedcdr_has_a_hundred_runs_per_setting_for_each_half(name, settings):
 
 
 def test_what_is_tuned_once_is_taken_over_by_the_other_cells():
-    assert trials("fedsum-fig1a") == trials("fedsum-fig1a", method="FedAvg") == 4 * 9
+    assert trials("fedsum-fig1a") == trials("fedsum-fig1a", method="FedAvg") == 4
     assert trials("fedsum-fig1a-fair") == 4 * 8 * 9
     assert trials("fedcdr-tab3") == 64 * 2
     assert trials("fedcdr-tab4") == 64 * 2 * 2
@@ -138,10 +138,39 @@ def test_what_is_tuned_once_is_taken_over_by_the_other_cells():
     assert {name: trials(f"fedsum-{name}") for name in runs} == runs
 
 
+def test_the_fedsum_figures_are_one_set_of_runs_with_rates_found_once_in_500_rounds():
+    config = CONFIGS["fedsum-fig1a"]
+    source = "FedAvg @ MNIST, P1"
+    assert len(config.methods) == 8 * 3 * 3
+    for name, method in config.methods.items():
+        inherited = method.inherit
+        assert (inherited.source if inherited else name) == source
+        assert method.trial_rounds(config.settings.search) == 500
+        assert method.experiment(method.first_values()).rounds == 2000
+    for view in ("fig1b", "fig5", "fig6", "fig7", "fig8"):
+        other = CONFIGS[f"fedsum-{view}"]
+        assert {n: (m.raw, m.to_yaml()) for n, m in other.methods.items()} == {
+            n: (m.raw, m.to_yaml()) for n, m in config.methods.items()
+        }
+        assert other.settings.search == config.settings.search
+
+
+@pytest.mark.parametrize("name", ["fedgm-fig1ab", "cycp-fig2"])
+def test_a_replica_that_selects_by_test_data_differs_in_that_alone(name):
+    literal, fair = CONFIGS[f"{name}-by-test"], CONFIGS[name]
+    assert literal.settings.search == fair.settings.search
+    for key, method in literal.methods.items():
+        raw = dotted.merge(method.raw, {})
+        assert raw["data"].pop("val_from") == "test"
+        assert (raw, method.to_yaml()) == (fair.methods[key].raw, fair.methods[key].to_yaml())
+        (caution,) = method.experiment(method.first_values()).cautions()
+        assert caution.startswith("data.val_from: ")
+
+
 # Two rounds of a trial of every file. Data sets that are downloads are replaced by noise of their
 # shape, and a client makes one step on two samples.
 
-SHAPES = {"mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "emnist": (1, 28, 28)}
+GREY = ("mnist", "fashion_mnist", "emnist", "emnist_by_writer")
 CLASSES = {"emnist": 62, "cifar100": 100}
 FEWER = {"data.clients": 500, "participation.per_round": 5}
 SLOW = ("resnet18", "vgg11")
@@ -157,7 +186,7 @@ def stand_in(tmp_path_factory):
         if name not in made:
             made[name] = folder / f"{name}.npz"
             rng, n = np.random.default_rng(0), 2200
-            shape = SHAPES.get(name, (1, 28, 28) if name == "npz" else (3, 32, 32))
+            shape = (1, 28, 28) if name in GREY else (3, 32, 32)
             x = rng.standard_normal((n, *shape), dtype=np.float32)
             y = np.arange(n) % CLASSES.get(name, 10)
             np.savez(made[name], x=x, y=y, clients=np.arange(n) // 22)
@@ -204,7 +233,8 @@ def shrunk(raw, choose):
 
 def runs():
     """Yield every file's methods, each in its last cell; files that view the same runs once."""
-    views = ("fedsum-fig1b", "fedsum-fig8", "fedsum-fig1a-fair", "mini-fedsum-comm")
+    views = {f"fedsum-fig{n}" for n in ("1b", "5", "6", "7", "8", "1a-fair")}
+    views |= {"mini-fedsum-comm", "fedgm-fig1ab-by-test", "cycp-fig2-by-test"}
     for stem, config in CONFIGS.items():
         if stem in views:
             continue
@@ -220,7 +250,7 @@ def runs():
 
 EVERY_METHOD = (
     "cycp-fig2",
-    "fedsum-fig7",
+    "fedsum-fig1a",
     "fedcom-fig6",
     "fedcdr-tab10",
     "fedgm-fig1cd",

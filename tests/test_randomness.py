@@ -1,13 +1,34 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fltune.randomness import client_keys, derive_seed, generator, mix, step_keys, uniform
+from fltune.randomness import (
+    client_keys,
+    derive_seed,
+    generator,
+    mix,
+    mix_keys,
+    step_keys,
+    uniform,
+)
 
 
 def test_mix_is_splitmix64():
     """The first outputs of the public reference generator seeded with 0 and with 1234567."""
     first = mix(torch.tensor([0, 1234567]))
     assert [v % 2**64 for v in first.tolist()] == [16294208416658607535, 6457827717110365317]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
+def test_keys_are_mixed_on_the_host_as_they_are_anywhere(values):
+    z = torch.tensor(values, dtype=torch.int64)
+    assert torch.equal(mix_keys(z), mix(z))
+    table = z.unsqueeze(1).expand(-1, 3)  # no memory of its own, as keys of passes and steps have
+    assert torch.equal(mix_keys(table), mix(table))
+    assert z.tolist() == values
+    for one in z:  # a scalar, whose arithmetic NumPy would check
+        assert torch.equal(mix_keys(one), mix(one))
 
 
 def test_mix_flips_half_of_the_bits():

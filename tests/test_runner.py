@@ -8,8 +8,9 @@ from quadratics import quadratics
 from fltune.errors import ConfigError, DataError
 from fltune.experiment import Experiment
 from fltune.federation import StopReason
+from fltune.federation.quiet import quiet
 from fltune.participation.trace import read_rounds
-from fltune.pieces import build_participation, load_data, quiet
+from fltune.pieces import build_participation, load_data
 from fltune.runner import build, constant_loss, run, save_partition
 
 

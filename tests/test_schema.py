@@ -8,10 +8,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from fltune import schema
 from fltune.federation.schedules import InverseSqrt, Schedule
 from fltune.parameters import Checked, parameter
 from fltune.registry import Registry
-from fltune.schema import component_model, problems, section, validate
+from fltune.schema import Parsed, component_model, problems, section, validate
 
 
 @dataclass(frozen=True)
@@ -167,3 +168,40 @@ def test_the_key_of_the_name_is_the_sections():
 def test_names_that_lead_nowhere(raw, message):
     with pytest.raises(Exception, match=message):
         section(PARTS)(raw)
+
+
+class Odd:
+    """An object whose text says nothing of it."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return "Odd()"
+
+
+def test_the_same_section_is_parsed_once_and_what_only_looks_the_same_is_not():
+    parsed, made = Parsed(), []
+
+    def get(raw):
+        return parsed.get(raw, lambda: made.append(raw) or raw)
+
+    for raw in ({"a": 1}, {"a": 1}, {"a": 1.0}, {"a": True}, {"a": "1"}, {"a": [1]}):
+        assert get(raw)["a"] == raw["a"]
+    assert len(made) == 5
+    assert [get({"a": Odd(n)})["a"].value for n in (1, 2)] == [1, 2]
+
+
+def test_a_failure_is_found_again():
+    parsed = Parsed()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            parsed.get({}, lambda: 1 / 0)
+
+
+def test_no_more_is_kept_than_is_said(monkeypatch):
+    monkeypatch.setattr(schema, "KEPT", 3)
+    parsed = Parsed()
+    for n in range(10):
+        assert parsed.get({"n": n}, lambda n=n: n) == n
+    assert len(parsed._kept) <= 3

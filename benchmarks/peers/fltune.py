@@ -10,7 +10,7 @@ from rounds import CLASSES, WORKLOADS, Product
 
 from fltune.data.federated import FederatedData, Split
 from fltune.federation.processes import Processes
-from fltune.pieces import quiet
+from fltune.federation.quiet import quiet
 from peers.network import values
 from peers.task import FOREVER, Session, Task
 

@@ -16,6 +16,7 @@ DATASETS = Registry(
         "mnist": "fltune.data.idx_images:MNIST",
         "fashion_mnist": "fltune.data.idx_images:FashionMNIST",
         "emnist": "fltune.data.idx_images:EMNIST",
+        "emnist_by_writer": "fltune.data.by_writer:EMNISTByWriter",
         "cifar10": "fltune.data.cifar:CIFAR10",
         "cifar100": "fltune.data.cifar:CIFAR100",
         "svhn": "fltune.data.svhn:SVHN",

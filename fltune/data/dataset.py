@@ -8,22 +8,33 @@
 
 Without clients of its own a data set gives validation samples of every class in proportion; with
 them (a natural partition) of every client. Or each client, of whatever kind, holds out its own.
+Some papers draw all three splits anew from what is published, or choose by test data.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fltune.data.federated import FederatedData, Split
 from fltune.data.partition import Assignment, Partition
-from fltune.data.validation import hold_out_of_each, panel, split_validation
+from fltune.data.validation import (
+    Growth,
+    growing_panel,
+    hold_out,
+    hold_out_of_each,
+    panel,
+    split_validation,
+)
 from fltune.errors import DataError
 from fltune.parameters import Checked
+from fltune.randomness import derive_seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +98,8 @@ def federate(
     seed: int,
     split_seed: int = 0,
     val_from: str = "pool",
-    val_clients: int | None = None,
+    val_clients: int | Growth | None = None,
+    resplit: Sequence[float] | None = None,
 ) -> FederatedData:
     """Load a data set, hold out validation samples, and deal the rest to clients.
 
@@ -101,14 +113,26 @@ def federate(
             judged on the same validation samples, if they come from the pool.
         val_from: ``pool``, held out before anything is dealt; ``clients``, of what each client was
             dealt. Only then, or where clients are known beforehand, do the samples have owners.
-        val_clients: k, clients of a fixed panel whose samples alone validate; None: all do.
+            ``test``: nothing is held out, the test samples are the validation samples too.
+        val_clients: k, clients of a fixed panel whose samples alone validate, or of one that grows,
+            by round; None: all do.
+        resplit: shares of training, validation and test samples, of all that are published; in the
+            place of ``val_fraction``. With ``val_from: test`` the validation share is left unused.
+            None: the test samples are those published as such.
 
     Raises:
         DataError: see :meth:`Dataset.load`, :mod:`fltune.data.validation` and :class:`Partition`;
             clients that share samples are to hold out their own, or a panel is asked for of samples
-            without owners.
+            without owners, or data with clients of its own is to be split anew.
     """
     raw = dataset.load()
+    if resplit is not None:
+        raw = split_anew(raw, resplit[2], split_seed)
+        val_fraction = resplit[1] / (resplit[0] + resplit[1])
+    if val_from == "test":
+        unused = 0.0 if resplit is None else val_fraction
+        data = _validated_by_test(raw, partition, num_clients, seed, unused, split_seed)
+        return data if val_clients is None else on_panel(data, val_clients, split_seed)
     y = raw.train.y
     known = partition.known_clients(raw.groups, len(y))
     groups = raw.groups if known is None else known
@@ -122,6 +146,53 @@ def federate(
         assigned = partition.assign(y[kept], num_clients, seed, own)
         data = _validated_by_pool(raw, kept, held_out, assigned, known)
     return data if val_clients is None else on_panel(data, val_clients, split_seed)
+
+
+def split_anew(raw: RawData, share: float, seed: int) -> RawData:
+    """Return the data with test samples drawn anew from all there are, of each class in proportion.
+
+    Args:
+        raw: as published.
+        share: of all samples, to test on; rounded to whole samples.
+        seed: decides which ones.
+
+    Raises:
+        DataError: the data has clients of its own, whose test samples have no owner.
+    """
+    if raw.groups is not None:
+        raise DataError(
+            "data.resplit: this data has clients of its own, and whose the published test samples "
+            "are is not known. Leave resplit out"
+        )
+    x, y = (torch.cat([getattr(s, name) for s in (raw.train, raw.test)]) for name in ("x", "y"))
+    rng = np.random.default_rng(derive_seed(seed, "resplit"))
+    kept, test = hold_out(y, round(share * len(y)), rng)
+    train = replace(raw.train, x=x[kept], y=y[kept])
+    return replace(raw, train=train, test=Split(x[test], y[test]))
+
+
+def _validated_by_test(
+    raw: RawData, partition: Partition, num_clients: int, seed: int, unused: float, split_seed: int
+) -> FederatedData:
+    """Federate the training samples, but for an unused share, and validate on the test samples."""
+    y, groups = raw.train.y, raw.groups
+    known = partition.known_clients(groups, len(y))
+    groups = groups if known is None else known
+    train = raw.train
+    if unused:
+        kept, _ = split_validation(y, unused, split_seed, known)
+        train = replace(train, x=train.x[kept], y=y[kept])
+        groups = None if groups is None else groups[kept]
+    assigned = partition.assign(train.y, num_clients, seed, groups)
+    return FederatedData.from_clients(
+        train,
+        raw.test,
+        raw.test,
+        assigned.clients,
+        raw.num_classes,
+        overlapping=assigned.overlapping,
+        notes=(*assigned.notes, "the test samples are the validation samples too"),
+    )
 
 
 def _validated_by_pool(
@@ -175,22 +246,27 @@ def _validated_by_clients(
     )
 
 
-def on_panel(data: FederatedData, count: int, seed: int) -> FederatedData:
+def on_panel(data: FederatedData, clients: int | Growth, seed: int) -> FederatedData:
     """Return the data with the validation samples of a few clients alone.
 
     Args:
         data: whose validation samples have owners.
-        count: k, clients of the panel.
+        clients: how many the panel has; by round, if it grows.
         seed: of the panel.
 
     Raises:
         DataError: the samples have no owners, or too few clients have some.
+        ValueError: a growing panel that does not grow.
     """
     if data.val_owner is None:
         raise DataError(
             "data.val_clients: whose the validation samples are is not known, they come from a "
             "pool. Set data.val_from to clients"
         )
-    chosen = torch.isin(data.val_owner, panel(data.val_owner, count, seed))
+    stages: tuple[tuple[int, int], ...] = ()
+    if isinstance(clients, int):
+        chosen = torch.isin(data.val_owner, panel(data.val_owner, clients, seed))
+    else:
+        chosen, stages = growing_panel(data.val_owner, clients, seed)
     val = Split(data.val.x[chosen], data.val.y[chosen])
-    return replace(data, val=val, val_owner=data.val_owner[chosen])
+    return replace(data, val=val, val_owner=data.val_owner[chosen], val_stages=stages)

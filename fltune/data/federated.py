@@ -88,6 +88,8 @@ class FederatedData:
             train nothing.
         held_out: per client the indices into ``train`` that it was dealt and does not train on;
             empty where validation samples are no part of ``train``.
+        val_stages: of a panel that grows, the first round of each stage and how many samples of
+            ``val``, from its start, judge from then on; empty where all do in every round.
     """
 
     train: Split
@@ -100,6 +102,7 @@ class FederatedData:
     notes: tuple[str, ...] = ()
     val_owner: Tensor | None = None
     held_out: tuple[Tensor, ...] = ()
+    val_stages: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def from_clients(
@@ -174,6 +177,11 @@ class FederatedData:
         """The shape of one sample."""
         return tuple(self.train.x.shape[1:])
 
+    def judging(self, rounds: int) -> int:
+        """Return how many samples of ``val``, from its start, judge a model of so many rounds."""
+        counts = [count for first, count in self.val_stages if first <= max(rounds, 1)]
+        return counts[-1] if counts else len(self.val)
+
     @cached_property
     def uses(self) -> Tensor:
         """int64 ``[len(train)]``: how many clients hold each training sample."""
@@ -226,7 +234,8 @@ class FederatedData:
         distribution and that of all clients, averaged over clients: 0 is iid. It and the other
         class figures are absent for a regression. ``train_samples`` counts a sample once, however
         many clients hold it; ``shared_samples`` are those that several hold. ``val_clients``, those
-        whose samples validate, is absent where these have no owners. ``partition_notes`` tells how
+        whose samples validate (in the end, if they grow in number), is absent where these have no
+        owners. ``partition_notes`` tells how
         samples were dealt where the partition's name does not: repairs, scaled sizes.
         """
         sizes, uses = self.sizes.cpu().double(), self.uses.cpu()

@@ -2,12 +2,14 @@
 
 A pooled hold-out is taken before anything is dealt, so that new partitions are judged on the same
 samples. What clients hold out of their own is taken after it, so that every sample has an owner and
-the clients can be asked one by one; a panel is some of them.
+the clients can be asked one by one; a panel is some of them. A growing panel asks few while a model
+is young, and more of them later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -142,14 +144,75 @@ def panel(owner: Tensor, count: int, seed: int) -> Tensor:
     Raises:
         DataError: fewer clients hold validation samples.
     """
+    return _in_draw_order(owner, count, seed)[:count].sort().values
+
+
+def _in_draw_order(owner: Tensor, count: int, seed: int) -> Tensor:
+    """Return all clients that hold validation samples, int64, by their place in the draw."""
     there = owner.unique()
     if count > len(there):
         raise DataError(
             f"a panel of {count} clients is asked for; {len(there)} hold validation samples. Set "
-            f"data.val_clients to {len(there)} or fewer"
+            f"data.val_clients or search.first_panel to {len(there)} or fewer"
         )
-    drawn = client_keys(derive_seed(seed, "panel"), 0, there).argsort()[:count]
-    return there[drawn].sort().values
+    return there[client_keys(derive_seed(seed, "panel"), 0, there).argsort()]
+
+
+Growth = Mapping[int, int | None]
+"""A growing panel: how many clients judge, by the round from which on; None: all there are."""
+
+
+def check_growth(growth: Growth) -> None:
+    """Check that a panel is there from the first round on, and grows.
+
+    Raises:
+        ValueError: it is not, or does not.
+    """
+    rounds = sorted(growth)
+    if not rounds or rounds[0] != 1:
+        found = f"starts at round {rounds[0]}" if rounds else "is empty"
+        raise ValueError(f"a panel that {found}; must start at round 1, such as {{1: 5, 31: 15}}")
+    for before, after in pairwise(rounds):
+        few, more = growth[before], growth[after]
+        if few is None or (more is not None and more <= few):
+            asked = ["all" if k is None else str(k) for k in (few, more)]
+            raise ValueError(
+                f"{asked[1]} clients from round {after} on, after {asked[0]} from round {before} "
+                "on; must be more each time"
+            )
+
+
+def growing_panel(
+    owner: Tensor, growth: Growth, seed: int
+) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
+    """Sort validation samples so that those of every panel come first.
+
+    The panels are those of :func:`panel`. One that asks for more clients than there are, after the
+    first, asks all.
+
+    Args:
+        owner: int64 ``[n_val]``, the client of each validation sample.
+        growth: how many clients judge, by round.
+        seed: >= 0.
+
+    Returns:
+        Indices of the samples of the largest panel, client by client; and by round, from which on,
+        how many of these judge.
+
+    Raises:
+        ValueError: the panel does not grow.
+        DataError: the first one asks for more clients than hold validation samples.
+    """
+    check_growth(growth)
+    rounds = sorted(growth)
+    clients = _in_draw_order(owner, growth[rounds[0]] or 1, seed)
+    counts = [min(growth[r] or len(clients), len(clients)) for r in rounds]
+    place = torch.empty(int(clients.max()) + 1, dtype=torch.int64)
+    place[clients] = torch.arange(len(clients))
+    held = torch.bincount(place[owner]).cumsum(0)
+    samples = [int(held[k - 1]) for k in counts]
+    order = place[owner].argsort(stable=True)[: samples[-1]]
+    return order, tuple(zip(rounds, samples, strict=True))
 
 
 def _check_fraction(fraction: float) -> None:

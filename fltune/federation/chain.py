@@ -166,7 +166,7 @@ def read_chain(network: nn.Module) -> list[Layer] | None:
     lays them out. A chain trains all its parameters and uses each of them once, and its forward is
     the same every time (:mod:`fltune.federation.decisions`).
     """
-    if any(_has_hooks(module) for module in network.modules()) or decides(network):
+    if any(has_hooks(module) for module in network.modules()) or decides(network):
         return None
     own = list(network.parameters())
     place = {id(p): i for i, p in enumerate(own)}
@@ -193,7 +193,8 @@ class _Tracer(fx.Tracer):
         return type(m) in LEAVES or super().is_leaf_module(m, module_qualified_name)
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody else's function is called when a module is."""
     names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(module, name) for name in names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,7 @@ class Chunks:
     """
 
     def __init__(self, split: Split, size: int = EVALUATION_CHUNK) -> None:
+        self.size = size
         self.parts = list(zip(split.x.split(size), split.y.split(size), strict=True))
 
     def __len__(self) -> int:
@@ -56,3 +57,24 @@ class Chunks:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return iter(self.parts)
+
+
+class GrowingChunks:
+    """The first samples of a split in evaluation batches, as many as count each time.
+
+    It has no length: Lightning asks for that once, and would never evaluate more.
+
+    Args:
+        split: the samples.
+        size: of a batch.
+        count: says how many of them are evaluated now.
+    """
+
+    def __init__(self, split: Split, size: int, count: Callable[[], int]) -> None:
+        self.split = split
+        self.size = size
+        self.count = count
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        n = self.count()
+        return iter(Chunks(Split(self.split.x[:n], self.split.y[:n]), self.size))

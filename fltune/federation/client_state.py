@@ -91,6 +91,8 @@ class ClientState:
 
     def gather(self, clients: Tensor) -> dict[str, Tensor]:
         """Return copies of the rows of some clients, [C, ...] on the template's device."""
+        if not self.template:
+            return {}
         row = self._row[clients.cpu()]
         found = {k: v.expand(len(row), *v.shape).clone() for k, v in self.template.items()}
         for block in self._blocks:

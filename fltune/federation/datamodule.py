@@ -13,11 +13,18 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from fltune.data.federated import FederatedData, Split
-from fltune.federation.batches import BatchPlan, Holdings, batches_per_pass, plan_batches
-from fltune.federation.chunks import Chunks, samples_at_once
+from fltune.federation.batches import (
+    BatchPlan,
+    Holdings,
+    batches_per_pass,
+    plan_batches,
+    take,
+)
+from fltune.federation.chunks import Chunks, GrowingChunks, samples_at_once
 from fltune.federation.delays import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
@@ -112,9 +119,21 @@ class FederatedDataModule(L.LightningDataModule):
         """Return the loader of cohorts."""
         return RoundLoader(self)
 
-    def val_dataloader(self) -> Chunks:
-        """Return the validation samples in chunks."""
-        return self._chunks(self.data.val)
+    def val_dataloader(self) -> Chunks | GrowingChunks:
+        """Return the validation samples in chunks; of a growing panel those of the round."""
+        chunks = self._chunks(self.data.val)
+        if not self.data.val_stages:
+            return chunks
+        return GrowingChunks(
+            self.data.val, chunks.size, lambda: self.data.judging(self._rounds_made())
+        )
+
+    def _rounds_made(self) -> int:
+        """Return the rounds that a model has made when it is validated."""
+        if self.trainer is None:
+            return 0
+        in_progress = self.trainer.state.fn == TrainerFn.FITTING
+        return self.trainer.current_epoch + in_progress
 
     def test_dataloader(self) -> Chunks:
         """Return the test samples in chunks."""
@@ -155,10 +174,11 @@ class FederatedDataModule(L.LightningDataModule):
             stays = self.work.in_time(round, clients)
             clients, keys, amount, delays = (v[stays] for v in (clients, keys, amount, delays))
             dropped = len(ids) - len(clients)
-        sizes = data.sizes.to(clients.device)[clients]
+        sizes = take(data.sizes.to(clients.device), clients)
         plan = held = None
         if len(clients):
-            held = Holdings(data.order, data.offsets.to(clients.device)[clients], sizes)
+            start = take(data.offsets.to(clients.device), clients)
+            held = Holdings(data.order, start, sizes)
             plan = self._plan(held, keys, amount, clients)
         return Cohort(
             round,

@@ -142,23 +142,30 @@ class Stack:
         """Go on with the first clients only."""
         rule = Steps.of(self.problem, self.sgd, self.lr, self.order[:active])
         fused = not self.problem.frozen and self.velocity is None and self.total is None
-        none = [None] * len(self.w)
-        correction = none if rule.correction is None else self._cut(rule.correction)
-        anchor = none if rule.anchor is None else self._cut(rule.anchor)
         self.parts = []
-        for i, shape in enumerate(self.shapes):
+        for i, (shape, own) in enumerate(zip(self.shapes, self._rules(rule), strict=True)):
             w = self.w[i][:active]
             self.parts.append(
                 Part(
-                    point=self.point[i][:active].unflatten(1, shape),
+                    point=self.point[i][:active].view(active, *shape),
                     w=w,
                     matrix=w.view(active, math.prod(shape[:-1]), shape[-1]),
-                    rule=replace(rule, correction=correction[i], anchor=anchor[i]),
+                    rule=own,
                     velocity=None if self.velocity is None else self.velocity[i][:active],
                     total=None if self.total is None else self.total[i][:active],
                     fused=fused,
                 )
             )
+
+    def _rules(self, rule: Steps) -> list[Steps]:
+        """Return the rule of each parameter."""
+        if rule.correction is None and rule.anchor is None:
+            return [rule] * len(self.w)
+        none = [None] * len(self.w)
+        correction = none if rule.correction is None else self._cut(rule.correction)
+        anchor = none if rule.anchor is None else self._cut(rule.anchor)
+        pairs = zip(correction, anchor, strict=True)
+        return [replace(rule, correction=c, anchor=a) for c, a in pairs]
 
     def value(self, place: int) -> Tensor:
         """Return a parameter [C, *shape] of the clients at work."""
@@ -190,15 +197,17 @@ def solve_dense(
     stack = Stack(network, problem, sgd, lr, ranked.order)
     loss_sum = problem.start.new_zeros(len(keys))
     before = None
-    for step, active in enumerate(ranked.working):
+    steps = zip(ranked.working, ranked.index, ranked.weight, ranked.key, strict=True)
+    for active, index, weight, key in steps:
         if active == 0:
             break
         if active != before:
             stack.keep(active)
             before = active
-        index, key = ranked.index[step, :active], ranked.key[step, :active]
+        index, weight, key = index[:active], weight[:active], key[:active]
         x, y = take_inputs(data, index, key), take(data.y, index)
-        loss_sum[:active] += _step(chain, GRADIENTS[losses], stack, x, y, ranked.weight[step], key)
+        loss = _step(chain, GRADIENTS[losses], stack, x, y, weight, key)
+        loss_sum[:active].add_(loss)
 
     def sorted_back(parts: list[Tensor]) -> Tensor:
         return torch.cat(parts, 1).index_select(0, ranked.inverse)
@@ -226,7 +235,7 @@ def _step(
         x, remembered = layer.forward(x, stack, key)
         kept.append(remembered)
     delta: Tensor | None
-    loss, delta = gradient(x, y, weight[: len(x)])
+    loss, delta = gradient(x, y, weight)
     for layer, remembered in zip(reversed(chain), reversed(kept), strict=True):
         delta = layer.backward(delta, remembered, stack)
         if delta is None:

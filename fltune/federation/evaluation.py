@@ -9,6 +9,7 @@ The standard error says by how much.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
@@ -24,30 +25,58 @@ DIGITS = 6
 """Significant digits that are kept of a client's loss."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The clients of some samples.
+
+    Attributes:
+        clients: C numbers, ascending.
+        samples: ``[C]``, how many each holds.
+        position: int64 ``[n]``, of each sample's owner among the clients.
+    """
+
+    clients: list[int]
+    samples: Floats
+    position: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, owner: Tensor) -> _Asked:
+        """Return the owners ``[n]``, each once."""
+        clients, position, samples = owner.unique(return_inverse=True, return_counts=True)
+        return cls(clients.tolist(), samples.double().numpy(), position.numpy())
+
+    def totals(self, values: Tensor) -> Floats:
+        """Return the sums ``[C]`` of numbers ``[n]``, on the host: there they add up in order."""
+        weights = values.double().cpu().numpy()
+        sums = np.bincount(self.position, weights, minlength=len(self.clients))
+        return sums.astype(np.float64)
+
+
 class ClientScores(L.Callback):
     """Divides a validation among the clients, out of the forward passes that are made anyway.
 
     Logs ``val/loss_se`` and, with classes, ``val/accuracy_se``: see :func:`standard_error`. They
-    are left out where one client holds all samples. Must come before the callback that reads the
-    metrics of a round.
+    are left out where one client holds all samples. Of a panel that grows also ``val/clients``, how
+    many were asked. Must come before the callback that reads the metrics of a round.
 
     Args:
-        owner: int64 ``[n]``, the client of each validation sample.
+        owner: int64 ``[n]``, the client of each validation sample. An evaluation of fewer samples
+            is one of the first of these.
         classes: whether there is an accuracy.
+        grows: whether more clients are asked in later rounds.
 
     Attributes:
-        latest: the last evaluation, a row per client that holds validation samples: ``client``,
-            its number; ``samples``, how many it holds; ``correct``, how many of them are classified
+        latest: the last evaluation, a row per client that was asked: ``client``, its number;
+            ``samples``, how many it holds; ``correct``, how many of them are classified
             correctly (with classes); ``loss``, their mean. Empty before the first evaluation.
     """
 
-    def __init__(self, owner: Tensor, classes: bool) -> None:
-        clients, position, samples = owner.cpu().unique(return_inverse=True, return_counts=True)
-        self.clients: list[int] = clients.tolist()
-        self.samples: Floats = samples.double().numpy()
+    def __init__(self, owner: Tensor, classes: bool, grows: bool = False) -> None:
+        self.owner = owner.cpu()
         self.classes = classes
+        self.grows = grows
         self.latest: Columns = {}
-        self._position = position.numpy()
+        self._asked = _Asked.of(self.owner)
         self._parts: dict[str, list[Tensor]] = {}
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -70,25 +99,27 @@ class ClientScores(L.Callback):
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Add up by client, and log the standard errors."""
-        totals = {name: self._by_client(torch.cat(p)) for name, p in self._parts.items()}
+        values = {name: torch.cat(parts) for name, parts in self._parts.items()}
         self._parts = {}
-        self.latest = {"client": self.clients, "samples": self.samples.astype(int).tolist()}
+        asked = self._who(len(values["loss"]))
+        totals = {name: asked.totals(own) for name, own in values.items()}
+        self.latest = {"client": asked.clients, "samples": asked.samples.astype(int).tolist()}
         if self.classes:
             self.latest["correct"] = totals["correct"].astype(int).tolist()
-        self.latest["loss"] = [_short(mean) for mean in totals["loss"] / self.samples]
-        if len(self.clients) == 1:
+        self.latest["loss"] = [_short(mean) for mean in totals["loss"] / asked.samples]
+        if self.grows:
+            pl_module.log("val/clients", float(len(asked.clients)), batch_size=1)
+        if len(asked.clients) == 1:
             return
         for name, total in totals.items():
             logged = f"val/{'accuracy' if name == 'correct' else name}_se"
-            pl_module.log(logged, standard_error(total, self.samples), batch_size=1)
+            pl_module.log(logged, standard_error(total, asked.samples), batch_size=1)
 
-    def _by_client(self, values: Tensor) -> Floats:
-        """Return the sums ``[C]`` of numbers ``[n]``, on the host: there they add up in order."""
-        weights = values.double().cpu().numpy()
-        sums: Floats = np.bincount(self._position, weights, minlength=len(self.clients)).astype(
-            float
-        )
-        return sums
+    def _who(self, samples: int) -> _Asked:
+        """Return the owners of so many samples, from the first on."""
+        if samples != len(self._asked.position):
+            self._asked = _Asked.of(self.owner[:samples])
+        return self._asked
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last evaluation for Lightning's checkpoint."""

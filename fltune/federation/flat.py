@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from fltune.federation.chain import Layer, read_chain
+from fltune.federation.pool_first import pool_first
 from fltune.models.batch_norm import apply_policy, reset_counters, with_statistics
 from fltune.models.dropout import KeyedDropout, key_dropout
 
@@ -26,7 +27,7 @@ class FlatNetwork:
 
     Args:
         network: any module. Its dropout layers are replaced by keyed ones, its BatchNorm layers by
-            ones that bear a batch of one sample.
+            ones that bear a batch of one sample; a ReLU and a max-pooling after it change places.
         batch_norm: what becomes of running statistics; see :mod:`fltune.models.batch_norm`.
 
     Attributes:
@@ -39,6 +40,7 @@ class FlatNetwork:
 
     def __init__(self, network: nn.Module, batch_norm: str = "refuse") -> None:
         apply_policy(network, batch_norm)
+        pool_first(network)
         self.network = network
         self._normed = with_statistics(network)
         self.key_names = key_dropout(network)
@@ -83,9 +85,10 @@ class FlatNetwork:
             self._flops = counter.get_total_flops()
         return self._flops
 
+    @torch.no_grad()
     def read(self) -> Tensor:
         """Return a copy of the parameters as x [d]."""
-        return torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        return torch.cat([p.reshape(-1) for p in self.parameters])
 
     @torch.no_grad()
     def write(self, x: Tensor) -> None:

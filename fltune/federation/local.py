@@ -183,6 +183,13 @@ class Steps:
             anchor=None if free else rows(problem.anchor, clients),
         )
 
+    @property
+    def bare(self) -> bool:
+        """Whether a step is the plain gradient times one number."""
+        numbers = not isinstance(self.lr, Tensor) and not isinstance(self.weight_decay, Tensor)
+        added = self.correction is not None or self.anchor is not None
+        return numbers and not self.weight_decay and not added
+
     def drift(self, w: Tensor) -> Tensor | None:
         """What is added to the plain gradient at w; None for nothing."""
         drift = self.correction
@@ -310,7 +317,9 @@ class LocalSolver:
             network.train()
         try:
             device = problem.start.device
-            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            own = [device] if device.type == "cuda" else []
+            # "dense" draws from no global generator
+            with torch.random.fork_rng(own, enabled=self.strategy != "dense"):
                 if self.strategy == FASTEST:
                     self.timings = time_strategies(self.network, self.losses, plan, work=work)
                     self.strategy = min(self.timings, key=self.timings.__getitem__)

@@ -43,20 +43,25 @@ def solve_loop(
         # what is random but no nn.Dropout module draws from the global generator
         seed_global(seeds[client], w.device)
         point = start if problem.frozen else w
+        own = network.split(w)
+        direct = rule.bare and velocity is None and total is None  # one vector would be a detour
         with network.at(point) as parameters:
-            batches, own_keys = plan.index[:, client].unbind(), step_key[:, client].unbind()
+            batches, draws = plan.index[:, client].unbind(), step_key[:, client].unbind()
             for step in range(made):
-                batch, key = batches[step][: counts[step][client]], own_keys[step]
+                batch, key = batches[step][: counts[step][client]], draws[step]
                 network.set_key(key)
                 x = take_inputs(data, batch, key)
                 with torch.enable_grad():
                     output = network.network(channels_last(x) if images else x)
                     loss = losses(output, take(data.y, batch)).mean()
                     parts = torch.autograd.grad(loss, parameters)
-                plain = rule.plain(torch.cat([g.reshape(-1) for g in parts]), point)
-                rule.apply(w, plain, velocity)
-                if total is not None:
-                    total += plain
+                if direct:
+                    torch._foreach_add_(own, parts, alpha=-rule.lr)  # type: ignore[arg-type]
+                else:
+                    plain = rule.plain(torch.cat([g.reshape(-1) for g in parts]), point)
+                    rule.apply(w, plain, velocity)
+                    if total is not None:
+                        total += plain
                 loss_sum += loss.detach()
             statistics.append(network.read_statistics())
         ends.append(w)

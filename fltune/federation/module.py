@@ -37,6 +37,14 @@ def _own(stored: base.State) -> base.State:
     return {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
 
 
+def _visit(cohort: Cohort, down: float, up: float) -> Visit | None:
+    """Return what the clients of a round do; None where there are none."""
+    plan = cohort.plan
+    if plan is None:
+        return None
+    return Visit(cohort.round, cohort.clients, plan.steps, plan.count.sum(0), down, up)
+
+
 class FederatedModule(L.LightningModule):
     """A federated run of one algorithm.
 
@@ -189,7 +197,7 @@ class FederatedModule(L.LightningModule):
         self.pseudo_gradient = None
         if cohort.plan is None:
             self.round_metrics = {}
-            self._pass_round(cohort, None)
+            self._pass_round(cohort)
             if self.algorithm.acts_on_empty_rounds:
                 self._aggregate(x, {}, info)
             return None
@@ -273,15 +281,19 @@ class FederatedModule(L.LightningModule):
         self.bits_up += visits * up
         self.client_samples += cohort.plan.samples
         self.round_metrics = {"train/loss": (info.weights * result.loss).sum()}
-        steps, samples = cohort.plan.steps, cohort.plan.count.sum(0)
-        self._pass_round(cohort, Visit(cohort.round, cohort.clients, steps, samples, down, up))
+        self._pass_round(cohort, down, up)
 
-    def _pass_round(self, cohort: Cohort, visit: Visit | None) -> None:
-        """Let the simulated time of a round pass, and count who was lost in it."""
+    def _pass_round(self, cohort: Cohort, down: float = 0.0, up: float = 0.0) -> None:
+        """Let the simulated time of a round pass, and count who was lost in it.
+
+        Args:
+            cohort: of the round.
+            down, up: bits to and from each client.
+        """
         if cohort.seconds is not None:
             self.seconds = cohort.seconds
         elif self.seconds is not None:
-            self.seconds += self.clock.lasts(visit)
+            self.seconds += self.clock.lasts(_visit(cohort, down, up))
         for name, number in (("dropped", cohort.dropped), ("discarded", cohort.discarded)):
             if number is not None:
                 self.lost[name] = self.lost.get(name, 0) + number

@@ -40,7 +40,7 @@ class Ranked:
     def of(cls, plan: BatchPlan, keys: Tensor, dtype: torch.dtype) -> Ranked:
         """Sort a cohort with randomness ``keys`` [C]; the weights get the models' ``dtype``."""
         order = plan.steps.argsort(descending=True, stable=True)
-        count = plan.count[:, order].unsqueeze(2)
+        count = plan.count.index_select(1, order).unsqueeze(2)
         place = torch.arange(plan.index.shape[2], device=count.device)
         step = torch.arange(len(count), device=count.device).unsqueeze(1)
         return cls(
@@ -48,7 +48,7 @@ class Ranked:
             inverse=order.argsort(),
             steps=plan.steps[order],
             working=(plan.count > 0).sum(1).tolist(),
-            index=plan.index[:, order],
+            index=plan.index.index_select(1, order),
             weight=(place < count).to(dtype) / count.clamp(min=1),
             key=step_keys(keys[order], step),
         )

@@ -105,8 +105,8 @@ class Participation(Checked, Sampler[list[int]]):
         """Yield the cohort of the next round, ascending ids, and move on by one round."""
         drawn = self.draw(self.round, generator(self.seed, "participation", self.round))
         cohort = drawn.sort().values
-        self.counts += torch.bincount(cohort, minlength=self.num_clients)
-        self._last[cohort] = self.round
+        self.counts.index_add_(0, cohort, torch.ones_like(cohort))
+        self._last.index_fill_(0, cohort, self.round)
         delay = self.round - int(self._last.min())
         self.tau_max = max(self.tau_max, delay)
         self._delay_sum += delay

@@ -69,6 +69,7 @@ def explain(lane: Lane, candidate: Candidate, frozen: Path, console: Console) ->
         "on_front": rank is not None if several else None,
         "reason": candidate.rejected or (runs[0].message if runs else "it has not ended yet"),
         "ranks_by_round": _ranks(lane, candidate),
+        "clients_by_round": _judges(runs[0]) if runs else {},
         "command": command,
     }
     _print(found, runs, lane, console)
@@ -83,9 +84,10 @@ def alone(lane: Lane, candidate: Candidate, frozen: Path) -> str:
     It is run on the first seed. Empty for a config whose tied value cannot be computed.
     """
     try:
-        values = {**lane.method.space.resolve(candidate.values), "seed": lane.seeds[0]}
+        point = lane.method.space.resolve(candidate.values)
     except ValueError:
         return ""
+    values = {**point, "seed": lane.seeds[0], **lane.beside}
     sets = " ".join(f"--set {shlex.quote(f'{k}={json.dumps(v)}')}" for k, v in values.items())
     method = shlex.quote(lane.method.name)
     return f"python -m fltune run {shlex.quote(str(frozen))} --method {method} {sets}"
@@ -114,6 +116,15 @@ def _ranks(lane: Lane, candidate: Candidate) -> dict[int, tuple[int, int]]:
     return ranks
 
 
+def _judges(run: TrialRecord) -> dict[int, int]:
+    """Return how many clients judged, by the first round that so many did; {} if all always do."""
+    first: dict[int, int] = {}
+    for row in run.rows:
+        if "val/clients" in row:
+            first.setdefault(int(row["val/clients"]), int(row["round"]))
+    return {round: clients for clients, round in first.items()}
+
+
 def _print(
     found: Mapping[str, Any], runs: Sequence[TrialRecord], lane: Lane, console: Console
 ) -> None:
@@ -132,6 +143,9 @@ def _print(
     if found["ranks_by_round"]:
         ranks = "  ".join(f"{r}: {a}/{b}" for r, (a, b) in found["ranks_by_round"].items())
         say(f"  rank by round  {ranks}")
+    if found["clients_by_round"]:
+        judged = "  ".join(f"{r}: {k}" for r, k in found["clients_by_round"].items())
+        say(f"  clients by round  {judged}")
     for run in runs:
         for metric in dict.fromkeys([lane.search.goals[0].metric, "train/loss"]):
             say(f"  {metric:14} seed {run.seed}  {curve([r.get(metric) for r in run.rows])}")

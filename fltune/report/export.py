@@ -226,6 +226,12 @@ def escape_latex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
+def _page(report: Report) -> str:
+    from fltune.report.page import as_html  # plotly takes a second to import
+
+    return as_html(report)
+
+
 def write_files(
     report: Report, html: Path | None = None, csv: Path | None = None, latex: Path | None = None
 ) -> list[Path]:
@@ -240,9 +246,7 @@ def write_files(
     Raises:
         ConfigError: one cannot be written.
     """
-    from fltune.report.page import as_html  # plotly takes a second to import
-
-    wanted = (("--html", html, as_html), ("--csv", csv, as_csv), ("--latex", latex, as_latex))
+    wanted = (("--html", html, _page), ("--csv", csv, as_csv), ("--latex", latex, as_latex))
     written = []
     for option, path, make in wanted:
         if path is None:

@@ -27,7 +27,6 @@ from fltune.models import MODELS
 from fltune.parameters import describe
 from fltune.participation import PARTICIPATION
 from fltune.registry import Registry
-from fltune.report.spaces import cost_line, space_entry, space_files
 from fltune.schema import declared
 from fltune.server import SERVERS
 
@@ -54,6 +53,8 @@ def listing(kind: str, spaces: Path = Path("search_spaces")) -> list[dict[str, A
         ConfigError: there is no such kind.
     """
     if kind == "spaces":
+        from fltune.report.spaces import space_entry, space_files  # the typed config: seconds
+
         return [space_entry(path) for path in space_files(spaces)]
     if kind not in REGISTRIES:
         raise ConfigError(f"unknown kind {kind!r}{nearest(kind, KINDS)}; known: {', '.join(KINDS)}")
@@ -134,6 +135,8 @@ def _add_components(table: Table, entries: list[dict[str, Any]]) -> None:
 
 
 def _add_spaces(table: Table, entries: list[dict[str, Any]]) -> None:
+    from fltune.report.spaces import cost_line
+
     table.add_column("file", style="bold", no_wrap=True)
     for head in ("what it is", "methods", "cost and data"):
         table.add_column(head, overflow="fold")

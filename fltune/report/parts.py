@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plotly.offline import get_plotlyjs
-
-from fltune.report.figures import Picture, View
 from fltune.report.page_style import SCRIPT, STYLE, TEMPLATES
+
+if TYPE_CHECKING:
+    from fltune.report.figures import Picture, View
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
@@ -43,6 +43,8 @@ def document(
         footer: markup.
         skip: key of the section to skip to, and what it is, in plain text.
     """
+    from plotly.offline import get_plotlyjs  # a second; the terminal's tables do without
+
     links = "".join(f'<li><a href="#{k}">{escape(t)}</a></li>' for k, (t, _) in sections.items())
     body = "".join(
         f'<section aria-labelledby="{key}"><h2 id="{key}">{escape(heading)}</h2>{inner}</section>'

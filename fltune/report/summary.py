@@ -181,7 +181,9 @@ def summarise_method(lane: Lane) -> MethodSummary:
     intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in sorted(names)}
     runs = [r for c in candidates for r in c.runs if r.kind == TRIAL]
     edges = find_edges(lane.method, candidates, best, lane.search.maximize) if best else []
-    optimism = _optimism(best, confirmed, lane.search.maximize)
+    optimism = None  # of a shorter trial nobody can tell
+    if lane.search.rounds is None:
+        optimism = _optimism(best, confirmed, lane.search.maximize)
     fresh = [r.score for r in confirmed if r.score is not None]
     return MethodSummary(
         best=dict(best.values) if best else {},

@@ -149,6 +149,9 @@ class FigureSection(Section):
     x: Axis = Field("round", description="the horizontal axis; communication is bits up and down")
     y: list[str] = Field(["train/loss", "val/accuracy"], description="a picture for each")
     panels: str | None = Field(None, description="an axis, or method: a picture for each label")
+    where: dict[str, str] = Field(
+        {}, description="a label for each axis of which only that is drawn"
+    )
     log: list[Literal["x", "y"]] = Field([], description="axes with a logarithmic scale")
     last: Count | None = Field(None, description="only the last so many rounds")
 

@@ -39,6 +39,8 @@ def draw(evidence: Evidence, section: FigureSection) -> list[Picture]:
 def _panels(evidence: Evidence, section: FigureSection) -> dict[str, list[Series]]:
     panels: dict[str, list[Series]] = {}
     for one in evidence.series.values():
+        if any(one.cell.get(axis) != label for axis, label in section.where.items()):
+            continue
         label = one.method if section.panels == "method" else one.cell.get(section.panels or "", "")
         panels.setdefault(label, []).append(one)
     return panels

@@ -127,6 +127,8 @@ class Evidence:
                 for label in labels
                 if label not in axes[axis]
             ]
+        if claim.along is not None and not wrong and len(self.labels(claim)) < 2:
+            wrong.append(f"{key}.along: {claim.along!r} has one label; there is nowhere to go")
         return wrong or self._gaps(key, claim)
 
     def _gaps(self, key: str, claim: Claim) -> list[str]:

@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ from fltune.search.session import InterruptedSearchError, Session
 JUDGED, NOT_RUN, FAILED = "judged", "not run", "failed"
 IRRELEVANT = ("confirm_seeds", "concurrent", "pack")
 """Search settings that leave open what a search finds: more seeds are added to it."""
+LATER = ("rounds", "first_panel")
+"""Settings that came after the first searches were kept; unset, they leave these known."""
+WHERE = ("tracking.", "resources.", "ray.", "search.concurrent", "search.pack", "data.root")
+"""Settings that say where a search runs, not what; no part of the command that others repeat."""
 
 
 @dataclass
@@ -113,12 +118,34 @@ def reproduce(
     chosen = list(settings)
     if seeds is not None:
         chosen.append(f"search.confirm_seeds={seeds}")
+    whole = SearchConfig.read(entry.path, [s for s in chosen if not _leaves_out_cells(s)])
+    check_claims(entry, Evidence.planned(whole))
     config = SearchConfig.read(entry.path, chosen)
-    check_claims(entry, Evidence.planned(config))
+    entry = about_cells(entry, Evidence.planned(config))
     lacking = _lacking(config)
     if lacking:
         return Outcome(entry, NOT_RUN, lacking)
-    return _trained(entry, config, out, quiet)
+    return _trained(entry, config, out, quiet, list(settings))
+
+
+def _leaves_out_cells(setting: str) -> bool:
+    return setting.strip().startswith("scenarios.")
+
+
+def about_cells(entry: Entry, planned: Evidence) -> Entry:
+    """Return the entry with the claims and the part of the figure that some cells are enough for.
+
+    Raises:
+        ConfigError: no claim is about them alone.
+    """
+    claims = {k: c for k, c in entry.claims.claims.items() if not planned.problems(k, c)}
+    if entry.claims.claims and not claims:
+        cells = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in planned.axes.items())
+        raise ConfigError(f"no claim is about these cells alone ({cells})", str(entry.path))
+    figure = entry.claims.figure
+    drawn = {k: v for k, v in figure.where.items() if v in planned.axes.get(k, [])}
+    update = {"claims": claims, "figure": figure.model_copy(update={"where": drawn})}
+    return replace(entry, claims=entry.claims.model_copy(update=update))
 
 
 def check_claims(entry: Entry, planned: Evidence) -> None:
@@ -138,6 +165,10 @@ def check_claims(entry: Entry, planned: Evidence) -> None:
     if panels is not None and panels not in ("method", *planned.axes):
         known = ", ".join(("method", *planned.axes))
         found.append(f"figure.panels: no axis {panels!r}; there: {known}")
+    for axis, label in entry.claims.figure.where.items():
+        if label not in planned.axes.get(axis, []):
+            known = ", ".join(planned.axes.get(axis, planned.axes)) or "none"
+            found.append(f"figure.where.{axis}: found {label!r}; there: {known}")
     if found:
         raise ConfigError(found, str(entry.path))
 
@@ -187,7 +218,7 @@ def _computed(entry: Entry, seeds: int) -> Outcome:
         for name, claim in entry.claims.claims.items()
     ]
     wall = round(time.monotonic() - began, 1)
-    facts = {**_facts(entry, seeds), "wall_seconds": wall, "core_seconds": wall, "runs": 0}
+    facts = {**_facts(entry, seeds, []), "wall_seconds": wall, "core_seconds": wall, "runs": 0}
     return Outcome(
         entry,
         judgements=judged,
@@ -198,7 +229,9 @@ def _computed(entry: Entry, seeds: int) -> Outcome:
     )
 
 
-def _trained(entry: Entry, config: SearchConfig, out: Console, quiet: bool) -> Outcome:
+def _trained(
+    entry: Entry, config: SearchConfig, out: Console, quiet: bool, settings: Sequence[str]
+) -> Outcome:
     session = _session(config, entry, out, quiet)
     if not _is_done(session, config):
         session.run(again=session.state.begun)
@@ -208,14 +241,14 @@ def _trained(entry: Entry, config: SearchConfig, out: Console, quiet: bool) -> O
     failed = [r for r in campaign.records if r.status == "failed"]
     wall = max((e.get("seconds", 0.0) for e in session.state.journal.read()), default=0.0)
     facts = {
-        **_facts(entry, config.settings.search.confirm_seeds),
+        **_facts(entry, config.settings.search.confirm_seeds, settings),
         "wall_seconds": round(wall, 1),
         "core_seconds": round(sum(r.seconds for r in campaign.records), 1),
         "runs": len(campaign.records),
         "search": session.name,
     }
     reason = f"{len(failed)} runs failed; the first said: {failed[0].message}" if failed else ""
-    heads, rows = _table(evidence)
+    heads, rows = results_table(evidence)
     pictures = draw(evidence, entry.claims.figure)
     status = FAILED if failed else JUDGED
     return Outcome(entry, status, reason, judged, facts, heads, rows, pictures)
@@ -224,7 +257,8 @@ def _trained(entry: Entry, config: SearchConfig, out: Console, quiet: bool) -> O
 def _session(config: SearchConfig, entry: Entry, out: Console, quiet: bool) -> Session:
     """Return the session of the search that finds what the file asks for."""
     frozen = yaml.safe_load(config.as_yaml())
-    search = {k: v for k, v in frozen["search"].items() if k not in IRRELEVANT}
+    unset = [k for k in LATER if frozen["search"][k] is None]
+    search = {k: v for k, v in frozen["search"].items() if k not in (*IRRELEVANT, *unset)}
     found = json.dumps([frozen["experiment"], frozen["methods"], search], sort_keys=True)
     mark = hashlib.sha256(found.encode()).hexdigest()[:10]
     session = Session(config, f"{entry.name}-{mark}", out, quiet)
@@ -243,8 +277,8 @@ def _is_done(session: Session, config: SearchConfig) -> bool:
     return before >= config.settings.search.confirm_seeds
 
 
-def _table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
-    """Return every method's final numbers: mean over seeds and 95% interval."""
+def results_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Return every method's final numbers: mean over seeds that did not diverge, 95% interval."""
     metrics = list(
         dict.fromkeys(
             name
@@ -256,8 +290,9 @@ def _table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     )
     rows = []
     for one in evidence.series.values():
-        cells = [_cell([r.metrics.get(m, float("nan")) for r in one.runs]) for m in metrics]
-        diverged = "all" if one.lost else str(sum(r.status == "diverged" for r in one.runs))
+        whole = [run for run in one.runs if run.status != "diverged"]
+        cells = [_cell([r.metrics.get(m, float("nan")) for r in whole]) for m in metrics]
+        diverged = "all" if one.lost else str(len(one.runs) - len(whole))
         settings = one.runs[0].values if one.runs else {}
         chosen = ", ".join(f"{k} = {v}" for k, v in settings.items()) or "-"
         rows.append([one.name, chosen, *cells, str(len(one.runs)), diverged])
@@ -273,11 +308,13 @@ def _cell(values: Sequence[float]) -> str:
     return f"{interval.mean:.4f} ± {interval.high - interval.mean:.4f}"
 
 
-def _facts(entry: Entry, seeds: int) -> dict[str, Any]:
+def _facts(entry: Entry, seeds: int, settings: Sequence[str]) -> dict[str, Any]:
     """Return who ran what, when and where."""
+    chosen = [s for s in settings if not s.strip().startswith(WHERE)]
+    sets = "".join(f" --set {shlex.quote(s)}" for s in chosen)
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return {
-        "command": f"python -m fltune reproduce {entry.name} --seeds {seeds}",
+        "command": f"python -m fltune reproduce {entry.name} --seeds {seeds}{sets}",
         "seeds": seeds,
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores {platform.machine()}{gpu}",

@@ -230,7 +230,7 @@ class Campaign:
             record.stop_early()
         lane = self.lanes[record.method]
         if not all(map(math.isfinite, record.scores)):
-            record.diverge(lane.judge.worst)
+            record.diverge(lane.worst[record.kind])
         try:
             self.state.trials.append(record.as_json())
             self._count(record)

@@ -20,7 +20,8 @@ from fltune.experiment import Experiment
 from fltune.schema import problems, validate
 from fltune.search.extends import read_extended
 from fltune.search.method import Method, build_method
-from fltune.search.scenarios import expand
+from fltune.search.panels import panel_problems
+from fltune.search.scenarios import choose, expand
 from fltune.search.settings import Settings, Tracking
 
 SECTIONS = (
@@ -73,7 +74,8 @@ class SearchConfig:
 
         Args:
             path: the YAML file.
-            settings: ``KEY=VALUE`` overrides with dotted keys.
+            settings: ``KEY=VALUE`` overrides with dotted keys; ``scenarios.AXIS=LABEL`` (or a list
+                of labels) leaves out the other cells.
             methods: names to keep; all if empty.
 
         Raises:
@@ -86,6 +88,8 @@ class SearchConfig:
             inside = key.split(".")[0]
             if inside in (*SETTINGS, "tune"):
                 dotted.assign(raw, key, value)
+            elif inside == "scenarios":
+                choose(raw, key.removeprefix("scenarios").removeprefix("."), value)
             elif inside == "methods":
                 _assign_to_method(raw, key, value)
             else:
@@ -133,6 +137,10 @@ class SearchConfig:
         found += _wrong_sources(built, filtered=bool(methods))
         if settings.search.sampler == "grid":
             found += [p for m in built.values() if m is not None for p in m.without_grid()]
+        if not found:
+            sound = [m for m in built.values() if m is not None]
+            search = settings.search
+            found += [p for m in sound for p in m.too_short(search) or panel_problems(m, search)]
         if found:
             raise ConfigError(found, source)
         kept = {k: m for k, m in built.items() if m is not None}

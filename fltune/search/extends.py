@@ -38,17 +38,22 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     merged = dotted.merge(base, raw)
     methods = merged.get("methods")
     if isinstance(methods, dict):
+        old, new = (f.get("methods") or {} for f in (base, raw))
         merged["methods"] = {
-            name: _with_whole_dimensions(base, raw, name, entry)
+            name: with_whole_dimensions(old.get(name), new.get(name), entry)
             for name, entry in methods.items()
             if entry is not None
         }
     return merged
 
 
-def _with_whole_dimensions(base: dict[str, Any], raw: dict[str, Any], name: str, entry: Any) -> Any:
-    """Replace dimensions of a space whole: half a grid laid over a range would be neither."""
-    below, above = (((f.get("methods") or {}).get(name) or {}).get("space") for f in (base, raw))
-    if isinstance(entry, dict) and isinstance(below, dict) and isinstance(above, dict):
-        return {**entry, "space": {**below, **above}}
-    return entry
+def with_whole_dimensions(below: Any, above: Any, merged: Any) -> Any:
+    """Replace dimensions of a space whole: half a grid laid over a range would be neither.
+
+    Args:
+        below, above: what a method's section was made of.
+        merged: the one laid over the other.
+    """
+    spaces = [e.get("space") for e in (below, above) if isinstance(e, dict)]
+    whole = [space for space in spaces if isinstance(space, dict)]
+    return {**merged, "space": {**whole[0], **whole[1]}} if len(whole) == 2 else merged

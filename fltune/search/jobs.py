@@ -27,7 +27,13 @@ Journal = Callable[[Mapping[str, Any]], None]
 """Takes a decision before it is acted on."""
 
 
-def make_job(method: Method, kind: str, candidate: Candidate, seed: int) -> Job:
+def make_job(
+    method: Method,
+    kind: str,
+    candidate: Candidate,
+    seed: int,
+    beside: Mapping[str, Any] | None = None,
+) -> Job:
     """Return the job that runs a config on one seed.
 
     Args:
@@ -35,6 +41,7 @@ def make_job(method: Method, kind: str, candidate: Candidate, seed: int) -> Job:
         kind: trial or confirmation.
         candidate: the config.
         seed: of the run.
+        beside: what is set beside the config's values (:meth:`Method.of_trials`).
     """
     try:
         values, fault = method.space.resolve(candidate.values), ""
@@ -46,7 +53,7 @@ def make_job(method: Method, kind: str, candidate: Candidate, seed: int) -> Job:
         "number": candidate.number,
         "seed": seed,
         "base": method.raw,
-        "values": {**values, "seed": seed},
+        "values": {**values, "seed": seed, **(beside or {})},
         "searched": candidate.values,
         "test": kind == CONFIRMATION,
         "fault": fault,

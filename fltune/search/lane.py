@@ -35,6 +35,7 @@ class Lane:
         first: the number of the first config.
 
     Attributes:
+        beside, worst: what trials set beside their points; scores of a diverged run, by its kind.
         candidates: the configs so far, by number.
         confirmed: the winners' runs on fresh seeds.
         closed: set to end the search of the method with what it has; its winner is confirmed.
@@ -54,11 +55,14 @@ class Lane:
         self.search = search
         self.journal = journal
         one = method.experiment(method.first_values())
-        self._judged = (one.max_loss, one.rounds)
+        self.beside = method.of_trials(search)
+        self._judged = (one.max_loss, method.trial_rounds(search))
         self.judge = search.judge(*self._judged)
+        whole = search.judge(one.max_loss, one.rounds)
+        self.worst = {TRIAL: self.judge.worst, CONFIRMATION: whole.worst}
         self._widenings = 0
-        self.proposer = self._new_proposer(method)
-        self.rungs = make_rungs(search, one.rounds)
+        self._proposer: Proposer | None = None
+        self.rungs = make_rungs(search, self._judged[1])
         if self.rungs is not None and search.deterministic:
             self.rungs.freeze()
         self.seeds = [method.seed + i for i in range(search.seeds)]
@@ -76,10 +80,20 @@ class Lane:
         self._queue: list[Job] = []
         self._confirming = False
 
-    def _new_proposer(self, method: Method) -> Proposer:
-        more = self._widenings * max(1, self.search.trials // 2)
-        goal = self.judge.directions, self.judge.worst
-        return make_proposer(method, self.search, self.search.trials + more, *goal)
+    @property
+    def proposer(self) -> Proposer:
+        """What proposes the configs, with all that it was told; made when it is first asked for.
+
+        A comparison of what there is proposes nothing, and does without Optuna.
+        """
+        if self._proposer is None:
+            more = self._widenings * max(1, self.search.trials // 2)
+            goal = self.judge.directions, self.judge.worst
+            made = make_proposer(self.method, self.search, self.search.trials + more, *goal)
+            told = {c.number - self.first: self._outcome(c) for c in self._read}
+            made.restore([(p, told.get(p.number)) for p in self._proposals])
+            self._proposer = made
+        return self._proposer
 
     def next(self) -> Job | str | None:
         """Return the next job, None while runs are out that decide what comes, or DONE."""
@@ -148,12 +162,11 @@ class Lane:
 
         A validation score, as in the search; test data chooses nothing.
         """
-        best = self.winners
+        best, worst = self.winners, self.worst[CONFIRMATION][0]
 
         def fresh(candidate: Candidate) -> float:
-            scores = [r.score for r in self._confirmed(candidate)]
-            counted = [self.judge.worst[0] if s is None else s for s in scores]
-            mean = sum(counted) / len(counted) if counted else self.judge.worst[0]
+            counted = [worst if r.score is None else r.score for r in self._confirmed(candidate)]
+            mean = sum(counted) / len(counted) if counted else worst
             return mean if self.search.maximize else -mean
 
         return max(best, key=fresh) if best else None
@@ -199,7 +212,7 @@ class Lane:
         decided = {"method": self.method.name, "entries": entries, "before": before}
         self.journal({"event": "widened", **decided})
         self._wider(entries, before)
-        self._restore_proposer()
+        self._proposer = None  # of the space as it was
         return True
 
     def _wider(self, entries: Mapping[str, Any], before: Mapping[str, Any]) -> None:
@@ -208,11 +221,6 @@ class Lane:
         written = self.method.space.to_yaml()
         same = {k: v for k, v in entries.items() if written.get(k) == before[k]}
         self.method = self.method.widened(same)
-
-    def _restore_proposer(self) -> None:
-        told = {c.number - self.first: self._outcome(c) for c in self._read}
-        self.proposer = self._new_proposer(self.method)
-        self.proposer.restore([(p, told.get(p.number)) for p in self._proposals])
 
     def _propose(self) -> Proposal | None:
         if self.closed:
@@ -233,7 +241,8 @@ class Lane:
         self._enqueue(candidate, self.seeds[:1])
 
     def _enqueue(self, candidate: Candidate, seeds: Sequence[int]) -> None:
-        self._queue += [make_job(self.method, TRIAL, candidate, seed) for seed in seeds]
+        beside = self.beside
+        self._queue += [make_job(self.method, TRIAL, candidate, seed, beside) for seed in seeds]
 
     def _candidate(self, proposal: Proposal) -> Candidate:
         self._proposals.append(proposal)
@@ -361,7 +370,6 @@ class Lane:
                 self._candidate(Proposal(run.number - self.first, own))
             self.candidates[run.number].runs.append(run)
         self._reopen(read)
-        self._restore_proposer()
 
     def _reopen(self, read: Sequence[int]) -> None:
         """Sort the candidates of an earlier process into learned from, unread and open."""

@@ -9,6 +9,7 @@ from typing import Any
 from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
+from fltune.search.panels import trial_panel
 from fltune.search.scenarios import Inherit
 from fltune.search.settings import SearchSettings
 from fltune.search.space import Space
@@ -103,9 +104,27 @@ class Method:
         """Return one point of the space: the first value of every dimension."""
         return self.space.first()
 
-    def raw_at(self, point: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """Return the nested config of a run."""
-        return {**self.raw_with(point), "seed": seed}
+    def raw_at(
+        self, point: Mapping[str, Any], seed: int, beside: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the nested config of a run; of a trial, ``beside`` is what :meth:`of_trials` says.
+
+        Raises:
+            ValueError: a tied value cannot be computed at this point.
+        """
+        return self._assigned({**self.space.resolve(point), "seed": seed, **(beside or {})})
+
+    def of_trials(self, settings: SearchSettings) -> dict[str, Any]:
+        """Return what every trial sets, and no confirmation: fewer rounds, a growing panel."""
+        rounds = self.trial_rounds(settings)
+        panel = trial_panel(settings, self.experiment(self.first_values()), rounds)
+        shorter = {} if settings.rounds is None else {"rounds": rounds}
+        return {**shorter, **({} if panel is None else {"data.val_clients": panel})}
+
+    def trial_rounds(self, settings: SearchSettings) -> int:
+        """Return the rounds of a trial: those of the experiment, or fewer if the search says so."""
+        own = self.experiment(self.first_values()).rounds
+        return min(own, settings.rounds or own)
 
     def exact(self, settings: SearchSettings) -> bool:
         """Whether every cell is run once, instead of drawing."""
@@ -115,6 +134,16 @@ class Method:
     def trials(self, settings: SearchSettings) -> int:
         """Return how many trials the method gets."""
         return (self.space.cells or 1) if self.exact(settings) else settings.trials
+
+    def too_short(self, settings: SearchSettings) -> list[str]:
+        """Return what is wrong with a trial of fewer rounds than its experiment has."""
+        if settings.rounds is None:
+            return []
+        where = f"methods.{self.name}"
+        if "rounds" in self.space.entries:
+            return [f"{where}.space.rounds: search.rounds says how many a trial makes; drop one"]
+        short = {**self.first_values(), "rounds": self.trial_rounds(settings)}
+        return [f"{where}: in a trial of search.rounds: {p}" for p in self.problems(short)]
 
     def without_grid(self) -> list[str]:
         """Return why the cells of the space cannot all be run; empty if they can."""

@@ -167,6 +167,7 @@ class Judge:
             for o, worst in zip(objectives, self.worst, strict=True)
         ]
         self._constraints = tuple(constraints)
+        self._missing = {*(o.metric for o in objectives), *(c.metric for c in constraints)}
         self._latest: dict[str, float] = {}
 
     def add(self, row: Mapping[str, float]) -> tuple[float, ...]:
@@ -176,7 +177,7 @@ class Judge:
             ConfigError: the row of an evaluated round lacks a metric that no row has held so far.
         """
         self._latest.update(row)
-        if any(key.startswith("val/") for key in row):
+        if self._missing and any(key.startswith("val/") for key in row):
             self._demand_metrics(row)
         return tuple(track.add(row) for track in self._tracks)
 
@@ -193,11 +194,11 @@ class Judge:
         )
 
     def _demand_metrics(self, row: Mapping[str, float]) -> None:
-        wanted = [t.objective.metric for t in self._tracks]
-        for metric in (*wanted, *(c.metric for c in self._constraints)):
+        self._missing -= self._latest.keys()
+        for metric in sorted(self._missing):
             # a round without clients has no training metrics; one with clients will come
             excused = metric.startswith("train/") and "train/loss" not in row
-            if metric not in self._latest and not excused:
+            if not excused:
                 known = [key for key in self._latest if key != "round"]
                 raise ConfigError(
                     f"search: the run reports no metric {metric!r}{nearest(metric, known)}; "

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from rich.table import Table
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation.history import Row
+from fltune.federation.quiet import quiet
 from fltune.packing import run_pack
-from fltune.pieces import quiet
 from fltune.runner import build, use_threads
 from fltune.search.config import SearchConfig
 from fltune.search.method import Method
@@ -27,6 +28,8 @@ from fltune.search.settings import SearchSettings
 
 PROBE_ROUNDS = 5
 """Rounds that are run to time a method; the first is a warm-up."""
+PROBE_SECONDS = 3.0
+"""Time after which two rounds are enough: a search has many methods and cells to time."""
 START_SECONDS = 15.0
 """Ray's own start and that of its workers, as measured on two cores."""
 BYTES_PER_VALUE = 120
@@ -75,6 +78,7 @@ class Bill:
         memory_bytes: of one worker.
         machine_bytes: memory of this machine; None where that cannot be told.
         caps: the hard budgets of the search, by name; past one no trial starts.
+        device: of the trials: ``cpu``, ``cuda``, or both where methods differ.
     """
 
     methods: dict[str, MethodBill]
@@ -85,6 +89,7 @@ class Bill:
     memory_bytes: int
     machine_bytes: int | None
     caps: dict[str, float]
+    device: str = "cpu"
 
     @property
     def fits(self) -> bool:
@@ -135,7 +140,14 @@ def plan(config: SearchConfig) -> Bill:
         memory_bytes=peak * (1 if sys.platform == "darwin" else 1024),
         machine_bytes=_machine_bytes(),
         caps=_caps(settings.search),
+        device=_devices(config),
     )
+
+
+def _devices(config: SearchConfig) -> str:
+    experiments = [m.experiment(m.first_values()) for m in config.methods.values()]
+    resources = config.settings.resources
+    return " and ".join(sorted({resources.device(e.device) for e in experiments}))
 
 
 def _machine_bytes() -> int | None:
@@ -169,11 +181,13 @@ def _bill(method: Method, config: SearchConfig, workers: int) -> MethodBill:
     search = config.settings.search
     inherit = config.methods[method.name].inherit
     experiment = method.experiment(method.first_values())
+    if config.settings.resources.device(experiment.device) == "cpu":  # as its trials, see trainable
+        experiment = experiment.with_values({"device": "cpu"})
     times: list[float] = []
 
     def on_row(row: Row) -> None:
         times.append(time.perf_counter())
-        built.trainer.should_stop = built.trainer.should_stop or len(times) == PROBE_ROUNDS
+        built.trainer.should_stop = built.trainer.should_stop or _timed(times)
 
     built = build(experiment.with_values({"eval_every": 1}), on_row)
     with quiet():
@@ -182,23 +196,30 @@ def _bill(method: Method, config: SearchConfig, workers: int) -> MethodBill:
     per_round = (times[-1] - times[0]) / max(made - 1, 1)
     pack = usual_size(method, search, workers)
     packed = per_round if pack == 1 else _packed_seconds(experiment, pack)
-    trials = method.trials(search)
+    trials, rounds = method.trials(search), method.trial_rounds(search)
     confirmations = search.confirm_seeds * min(search.confirm_top, trials)
     runs = trials * search.seeds + confirmations
-    stopped = experiment.rounds if search.scheduler == "none" else search.grace
-    least = (trials - 1) * min(stopped, experiment.rounds) + search.seeds * experiment.rounds
-    confirmed = confirmations * experiment.rounds * per_round
+    searched = trials * search.seeds * rounds
+    stopped = rounds if search.scheduler == "none" else search.grace
+    least = (trials - 1) * min(stopped, rounds) + search.seeds * rounds
+    confirmed = confirmations * experiment.rounds
     return MethodBill(
         trials=trials,
         exact=method.exact(search),
         runs=runs,
-        rounds=runs * experiment.rounds,
-        client_samples=int(runs * experiment.rounds * built.module.client_samples / made),
-        seconds=trials * search.seeds * experiment.rounds * packed + confirmed,
-        least_seconds=least * packed + confirmed,
+        rounds=searched + confirmed,
+        client_samples=int((searched + confirmed) * built.module.client_samples / made),
+        seconds=searched * packed + confirmed * per_round,
+        least_seconds=least * packed + confirmed * per_round,
         inherits=inherit.source if inherit else "",
         pack=pack,
     )
+
+
+def _timed(times: Sequence[float]) -> bool:
+    """Whether so many ends of rounds are enough to say what one takes."""
+    enough = len(times) > 1 and times[-1] - times[0] > PROBE_SECONDS
+    return enough or len(times) == PROBE_ROUNDS
 
 
 def _packed_seconds(experiment: Experiment, pack: int) -> float:
@@ -207,7 +228,7 @@ def _packed_seconds(experiment: Experiment, pack: int) -> float:
 
     def on_round() -> range:
         times.append(time.perf_counter())
-        return range(pack if len(times) == PROBE_ROUNDS else 0)
+        return range(pack if _timed(times) else 0)
 
     run_pack([experiment.with_values({"eval_every": 1})] * pack, on_round=on_round)
     return (times[-1] - times[0]) / max(len(times) - 1, 1) / pack
@@ -236,9 +257,12 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
         f"{search.confirm_top} on {search.confirm_seeds} confirmation seeds, included above."
     )
     say(
-        f"{bill.concurrent} trials at a time: about {bill.wall_seconds / 60:.1f} minutes here "
-        f"({low:.1f} to {high:.1f}); {bill.disk_bytes / 2**20:.1f} MiB in the tracking store."
+        f"{bill.concurrent} trials at a time, device {bill.device}: about "
+        f"{bill.wall_seconds / 60:.1f} minutes here ({low:.1f} to {high:.1f}); "
+        f"{bill.disk_bytes / 2**20:.1f} MiB in the tracking store."
     )
+    if search.rounds is not None:
+        say(f"A trial makes at most {search.rounds:,} rounds; winners are confirmed over all.")
     packs = ", ".join(f"{b.pack} of {name}" for name, b in bill.methods.items() if b.pack > 1)
     if packs:
         say(f"Trials that go as one computation in a worker, timed so: {packs}.")

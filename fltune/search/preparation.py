@@ -26,10 +26,12 @@ def check_data(config: SearchConfig) -> None:
     """
     from fltune.pieces import build_module, build_participation, load_data
 
+    _check_devices(config)
     seen = set()
     for method in config.methods.values():
         make_absolute(method)
-        experiment = method.experiment(method.first_values())
+        trial = method.of_trials(config.settings.search)
+        experiment = method.experiment({**method.first_values(), **trial})
         settled = ("data", "model", "loss", "batch_norm", "dtype", "strategy", "participation")
         key = tuple(repr(getattr(experiment, name)) for name in settled)
         if key in seen:
@@ -42,6 +44,20 @@ def check_data(config: SearchConfig) -> None:
         except ConfigError as error:
             problems = [f"methods.{method.name}.{text}" for text in error.problems]
             raise ConfigError(problems, config.source) from error
+
+
+def _check_devices(config: SearchConfig) -> None:
+    """Refuse trials that would take a GPU without counting it."""
+    if config.settings.resources.gpus:
+        return
+    found = [
+        f"methods.{method.name}.device: found 'cuda', and resources.gpus is 0: reserve a GPU, or "
+        "take device: cpu"
+        for method in config.methods.values()
+        if method.experiment(method.first_values()).device == "cuda"
+    ]
+    if found:
+        raise ConfigError(found, config.source)
 
 
 def make_absolute(method: Method) -> None:

@@ -95,6 +95,8 @@ class TrialRecord:
         last = self._count_work()
         self.status = "pruned"
         self.message = f"stopped early by the scheduler after {last.get('round', 0):g} rounds"
+        if "val/clients" in last:  # its score does not compare with that of a completed run
+            self.message += f", judged by {last['val/clients']:g} clients"
         self.metrics = {k: v for k, v in last.items() if "/" in k and not k.startswith("comm/")}
 
     def fail(self, message: str) -> None:

@@ -19,6 +19,8 @@ from fltune.search.config import SearchConfig
 from fltune.search.entries import Fixed
 from fltune.search.method import Method
 from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
+from fltune.search.settings import SearchSettings
+from fltune.search.table_views import views_of
 from fltune.tracking import MethodBranch, SearchTree, TrackingError
 
 PATIENCE_SECONDS = 30.0
@@ -104,7 +106,7 @@ class Recorder:
         common = {
             "status": record.status,
             "stop_reason": record.message,
-            "config_yaml": _own_config(method, record),
+            "config_yaml": _own_config(method, record, self.config.settings.search),
         }
         if record.kind == CONFIRMATION:
             branch.confirmation(record.seed, values, record.rows, final, **common)
@@ -141,7 +143,7 @@ class Recorder:
                 self._tree.run.log_dict({"runs": judged}, "evaluation/per_client.json")
             for path, text in files().items():
                 self._tree.run.log_text(text, path)
-            self._tree.finish(note)
+            self._tree.finish(note, views=views_of(summary, self._searched(summary)))
 
         done = self._catch_up() and self._attempt(write)
         if not done:
@@ -178,6 +180,11 @@ class Recorder:
         branch.choose({run.number for run in confirmed}, {"fltune.edge": edge})
         if branch.run.id != before:  # another run has taken its place
             branch.run.log_dict(_partition_of(self.config.methods[name]), "partition.json")
+
+    def _searched(self, summary: Summary) -> list[str]:
+        """Return what the methods searched, by the names that their runs have as parameters."""
+        own = self.config.methods
+        return [key for name, m in summary.methods.items() for key in _readable(own[name], m.best)]
 
     @property
     def sent(self) -> int:
@@ -259,9 +266,10 @@ def _readable(method: Method, values: Mapping[str, Any]) -> dict[str, Any]:
     return {**{k: v for k, v in values.items() if k not in drawn}, **shown}
 
 
-def _own_config(method: Method, record: TrialRecord) -> str:
+def _own_config(method: Method, record: TrialRecord, search: SearchSettings) -> str:
     """Return the config that runs it alone; nothing if a tie could not be computed there."""
+    beside = method.of_trials(search) if record.kind == TRIAL else None
     try:
-        return yaml.safe_dump(method.raw_at(record.values, record.seed), sort_keys=False)
+        return yaml.safe_dump(method.raw_at(record.values, record.seed, beside), sort_keys=False)
     except ValueError:
         return ""

@@ -6,6 +6,12 @@
     tune: per_scenario                       # every method in every cell; the default
     tune: {at: {pattern: P1}}                # in these cells; the others take over the values found
     tune: {method: FedAvg, share: [client.lr, server.lr]}   # one method finds them for all others
+    tune: {method: FedAvg, share: [client.lr], at: {pattern: P1}}   # once, for all cells too
+
+Besides the experiment's keys a label may hold ``space``: entries that take the place of those of
+the methods' spaces there; and ``methods``: what one method alone is there.
+
+    alpha: {harsh: {data.partition.alpha: 0.1, space: {client.lr: {grid: [0.01, 0.03]}}}}
 
 A file with scenarios says the same as a longer one without: every method stands there once per
 cell, and an entry ``inherit: {from: OTHER, keys: [...]}`` takes over what another entry's search
@@ -16,11 +22,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fltune import dotted
-from fltune.errors import nearest
+from fltune.errors import ConfigError, nearest
+from fltune.search.extends import with_whole_dimensions
 
 OWN = ("space", "points")
 """Keys of a method's section in a file that are no part of its experiment."""
@@ -70,8 +77,92 @@ class Inherit:
         return {"from": self.source, **({"keys": list(self.keys)} if self.keys else {})}
 
 
+@dataclass(frozen=True)
+class _Label:
+    """What a label of an axis sets.
+
+    Attributes:
+        settings: of the experiment, nested.
+        space: entries that replace those of every method that has them.
+        methods: what is laid over a method's section, by the method's name.
+    """
+
+    settings: Mapping[str, Any]
+    space: Mapping[str, Any]
+    methods: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], methods: Mapping[str, Any]) -> _Label:
+        """Read a label's mapping.
+
+        Raises:
+            ValueError: it names a method or an entry that there is not.
+        """
+        space, own = raw.get("space") or {}, raw.get("methods") or {}
+        for key, value in (("space", space), ("methods", own)):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{key}: found {value!r}; a mapping belongs there")
+        known = [str(k) for e in methods.values() for k in _space_of(e)]
+        for name in space:
+            if str(name) not in known:
+                raise ValueError(f"space: {_no_such('entry', name, dict.fromkeys(known))}")
+        for name, entry in own.items():
+            if name not in methods:
+                raise ValueError(f"methods: {_no_such('method', name, methods)}")
+            if not isinstance(entry, Mapping):
+                raise ValueError(f"methods.{name}: found {entry!r}; a mapping belongs there")
+        return cls(
+            _nested({k: v for k, v in raw.items() if k not in ("space", "methods")}), space, own
+        )
+
+    def over(self, name: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a method's section says in a cell of this label."""
+        written = _space_of(entry)
+        replaced = {k: v for k, v in self.space.items() if k in written}
+        if replaced:
+            entry = {**entry, "space": {**written, **replaced}}
+        more = self.methods.get(name)
+        if more is None:
+            return entry
+        return with_whole_dimensions(entry, more, dotted.merge(entry, more))
+
+
+Axes = Mapping[str, Mapping[str, _Label]]
+"""What is set, by axis and label."""
+
+
+def _space_of(entry: Any) -> Mapping[str, Any]:
+    space = entry.get("space") if isinstance(entry, Mapping) else None
+    return space if isinstance(space, Mapping) else {}
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def choose(raw: dict[str, Any], axis: str, wanted: Any) -> None:
+    """Keep some labels of an axis of a file, in place; the other cells are left out.
+
+    Args:
+        raw: the file.
+        axis: its name.
+        wanted: a label, or a list of them.
+
+    Raises:
+        ConfigError: there is no such axis or label.
+    """
+    axes = raw.get("scenarios")
+    labels = axes.get(axis) if isinstance(axes, Mapping) else None
+    if not isinstance(axes, dict) or not isinstance(labels, Mapping):
+        known = axes if isinstance(axes, Mapping) else {}
+        raise ConfigError(f"scenarios.{axis}: {_no_such('axis', axis, known)}")
+    kept = list(map(str, wanted if isinstance(wanted, list) else [wanted]))
+    there = {str(label): label for label in labels}
+    lost = [label for label in kept if label not in there]
+    if lost or not kept:
+        text = _no_such("label", lost[0], there) if lost else "name a label, or a list of them"
+        raise ConfigError(f"scenarios.{axis}: {text}")
+    axes[axis] = {label: labels[label] for name, label in there.items() if name in kept}
 
 
 def expand(raw: Mapping[str, Any], found: list[str], notes: list[str]) -> dict[str, Any]:
@@ -83,10 +174,10 @@ def expand(raw: Mapping[str, Any], found: list[str], notes: list[str]) -> dict[s
         notes: what is allowed and seldom meant is added here.
     """
     rest = {k: v for k, v in raw.items() if k not in ("scenarios", "tune")}
-    axes = _axes(raw.get("scenarios"), found)
     methods = raw.get("methods")
     if not isinstance(methods, Mapping):
         return rest
+    axes = _axes(raw.get("scenarios"), methods, found)
     cells: list[Cell] = [
         dict(zip(axes, labels, strict=True))
         for labels in itertools.product(*(axis for axis in axes.values()))
@@ -96,7 +187,7 @@ def expand(raw: Mapping[str, Any], found: list[str], notes: list[str]) -> dict[s
         return rest
     notes += _contradictions(methods, axes)
     rest["methods"] = {
-        _title(name, cell): _entry(name, entry, cell, axes, rule)
+        _title(name, cell): _entry(str(name), entry, cell, axes, rule)
         for cell in cells
         for name, entry in methods.items()
         if isinstance(entry, Mapping)
@@ -108,14 +199,14 @@ def _title(method: str, cell: Cell) -> str:
     return f"{method} @ {', '.join(cell.values())}" if cell else method
 
 
-def _axes(raw: Any, found: list[str]) -> dict[str, dict[str, Any]]:
-    """Return nested settings by axis and label."""
+def _axes(raw: Any, methods: Mapping[str, Any], found: list[str]) -> dict[str, dict[str, _Label]]:
+    """Return what is set by axis and label."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
         found.append(f"scenarios: found {raw!r}; write AXIS: {{LABEL: {{dotted.key: value}}}}")
         return {}
-    axes: dict[str, dict[str, Any]] = {}
+    axes: dict[str, dict[str, _Label]] = {}
     for axis, labels in raw.items():
         where = f"scenarios.{axis}"
         if axis == "method":
@@ -125,20 +216,21 @@ def _axes(raw: Any, found: list[str]) -> dict[str, dict[str, Any]]:
             continue
         axes[str(axis)] = {}
         for label, settings in labels.items():
-            wrong = _wrong_label(str(label), settings, axes[str(axis)])
-            if wrong:
-                found.append(f"{where}.{label}: {wrong}")
-            else:
-                axes[str(axis)][str(label)] = _nested(settings or {})
+            try:
+                _check_label(str(label), settings, axes[str(axis)])
+                axes[str(axis)][str(label)] = _Label.parse(settings or {}, methods)
+            except ValueError as error:
+                found.append(f"{where}.{label}: {error}")
     return axes
 
 
-def _wrong_label(label: str, settings: Any, known: Mapping[str, Any]) -> str:
+def _check_label(label: str, settings: Any, known: Mapping[str, Any]) -> None:
     if settings is not None and not isinstance(settings, Mapping):
-        return f"found {settings!r}; a mapping belongs there, {{}} changes nothing"
+        raise ValueError(f"found {settings!r}; a mapping belongs there, {{}} changes nothing")
     if label in known:
-        return "a label is there twice"
-    return "a label holds no comma and no @" if set(label) & {",", "@"} else ""
+        raise ValueError("a label is there twice")
+    if set(label) & {",", "@"}:
+        raise ValueError("a label holds no comma and no @")
 
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,17 +242,14 @@ def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def _contradictions(
-    methods: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]
-) -> Iterable[str]:
+def _contradictions(methods: Mapping[str, Any], axes: Axes) -> Iterable[str]:
     """Yield where a method's own value takes the place of what an axis sets."""
     for (name, entry), (axis, labels) in itertools.product(methods.items(), axes.items()):
         if not isinstance(entry, Mapping):
             continue
         own = dict(dotted.flatten({k: v for k, v in entry.items() if k not in OWN}))
-        space = entry.get("space")
-        own |= dict.fromkeys(space if isinstance(space, Mapping) else (), "searched")
-        set_here = [item for settings in labels.values() for item in dotted.flatten(settings)]
+        own |= dict.fromkeys(_space_of(entry), "searched")
+        set_here = [item for label in labels.values() for item in dotted.flatten(label.settings)]
         for key in sorted({k for k, v in set_here if k in own and own[k] != v}):
             yield (
                 f"{name}: its own {key} ({own[key]}) takes the place of what the axis {axis!r} "
@@ -170,9 +259,9 @@ def _contradictions(
 
 @dataclass(frozen=True)
 class _Rule:
-    """Where rates are tuned: in the cells ``at``, or by ``method`` for all others."""
+    """Where rates are tuned: in the cells ``at``, by ``method`` for all others, or both."""
 
-    at: Cell | None = None
+    at: Cell = field(default_factory=dict)
     method: str | None = None
     share: tuple[str, ...] = ()
 
@@ -182,34 +271,38 @@ class _Rule:
     ) -> _Rule:
         if raw is None or raw == "per_scenario":
             return cls()
-        if isinstance(raw, Mapping) and set(raw) <= {"at", "then"} and "at" in raw:
-            return cls._at(raw, axes, found)
-        if isinstance(raw, Mapping) and set(raw) == {"method", "share"}:
-            return cls._by_method(raw, methods, found)
+        keys = set(raw) if isinstance(raw, Mapping) else set()
+        by_method = {"method", "share"} <= keys
+        if keys and keys <= {"at", "then", "method", "share"} and (by_method or "at" in keys):
+            at = cls._at(raw, axes, found) if "at" in keys else {}
+            if by_method:
+                return cls._by_method(raw, methods, at, found)
+            if not keys & {"method", "share"}:
+                return cls(at)
         found.append(
-            f"tune: found {raw!r}; write per_scenario, {{at: {{AXIS: LABEL}}}}, or "
-            "{method: NAME, share: [client.lr, ...]}"
+            f"tune: found {raw!r}; write per_scenario, {{at: {{AXIS: LABEL}}}}, "
+            "{method: NAME, share: [client.lr, ...]}, or the last two in one"
         )
         return cls()
 
     @classmethod
-    def _at(cls, raw: Mapping[str, Any], axes: Mapping[str, Any], found: list[str]) -> _Rule:
+    def _at(cls, raw: Mapping[str, Any], axes: Mapping[str, Any], found: list[str]) -> Cell:
         cell = raw["at"]
         if raw.get("then", "freeze") != "freeze":
             found.append(f"tune.then: found {raw['then']!r}; must be freeze")
         if not isinstance(cell, Mapping) or not cell:
             found.append(f"tune.at: found {cell!r}; write AXIS: LABEL")
-            return cls()
+            return {}
         for axis, label in cell.items():
             if str(axis) not in axes:
                 found.append(f"tune.at.{axis}: {_no_such('axis', axis, axes)}")
             elif str(label) not in axes[str(axis)]:
                 found.append(f"tune.at.{axis}: {_no_such('label', label, axes[str(axis)])}")
-        return cls(at={str(k): str(v) for k, v in cell.items()})
+        return {str(k): str(v) for k, v in cell.items()}
 
     @classmethod
     def _by_method(
-        cls, raw: Mapping[str, Any], methods: Mapping[str, Any], found: list[str]
+        cls, raw: Mapping[str, Any], methods: Mapping[str, Any], at: Cell, found: list[str]
     ) -> _Rule:
         name, keys = raw["method"], raw["share"]
         if name not in methods:
@@ -217,7 +310,7 @@ class _Rule:
         if not isinstance(keys, list) or not keys or not all(map(_is_text, keys)):
             found.append(f"tune.share: found {keys!r}; a list of dotted names belongs there")
             return cls()
-        return cls(method=str(name), share=tuple(keys))
+        return cls(at, str(name), tuple(keys))
 
 
 def _no_such(kind: str, name: Any, known: Iterable[Any]) -> str:
@@ -229,14 +322,15 @@ def _entry(
     name: str,
     entry: Mapping[str, Any],
     cell: Cell,
-    axes: Mapping[str, Mapping[str, Any]],
+    axes: Axes,
     rule: _Rule,
 ) -> dict[str, Any]:
     """Return the entry of one method in one cell."""
-    own = {k: v for k, v in entry.items() if k not in OWN}
     settings: dict[str, Any] = {}
     for axis, label in cell.items():
-        settings = dotted.merge(settings, axes[axis][label])
+        settings = dotted.merge(settings, axes[axis][label].settings)
+        entry = axes[axis][label].over(name, entry)
+    own = {k: v for k, v in entry.items() if k not in OWN}
     # The cell lies over the base and the method over the cell: what a method is, it stays.
     made = dotted.merge(settings, own)
     made |= {k: entry[k] for k in OWN if k in entry}
@@ -249,9 +343,7 @@ def _entry(
 
 
 def _source(name: str, cell: Cell, rule: _Rule) -> Inherit | None:
-    if rule.at is not None:
-        tuned = {**cell, **rule.at}
-        return None if tuned == cell else Inherit(_title(name, tuned))
-    if rule.method is not None and name != rule.method:
-        return Inherit(_title(rule.method, cell), rule.share)
-    return None
+    finder, tuned = rule.method or name, {**cell, **rule.at}
+    if (finder, tuned) == (name, cell):
+        return None
+    return Inherit(_title(finder, tuned), rule.share or None)

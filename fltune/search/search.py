@@ -117,14 +117,26 @@ def extend(
     return Session(after, name, console or Console(quiet=True), quiet).run(again=True)
 
 
-FIXED = ("metric", "mode", "select", "average_last", "objectives", "constraints", "deterministic")
-"""Settings by which the trials so far were judged and proposed: an extension keeps them."""
+FIXED = (
+    "rounds",
+    "first_panel",
+    "metric",
+    "mode",
+    "select",
+    "average_last",
+    "objectives",
+    "constraints",
+    "deterministic",
+)
+"""Settings by which the trials so far were run, judged and proposed: an extension keeps them."""
 
 
 def _refuse_other_trials(before: SearchConfig, after: SearchConfig) -> None:
     """Refuse an extension whose trials cannot be ranked with those there are."""
     old, new = before.settings.search, after.settings.search
-    wrong = [f"search.{key}" for key in FIXED if getattr(old, key) != getattr(new, key)]
+    rungs = ("grace", "reduction") if old.first_panel else ()  # they say how many clients judge
+    fixed = (*FIXED, *rungs)
+    wrong = [f"search.{key}" for key in fixed if getattr(old, key) != getattr(new, key)]
     wrong += [
         f"methods.{name}"
         for name, method in after.methods.items()

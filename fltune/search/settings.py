@@ -111,6 +111,11 @@ class SearchSettings(Section):
         {}, description="arguments of Optuna's sampler, such as {multivariate: false}"
     )
     trials: Count = Field(20, description="trials per method; a grid runs each cell once")
+    rounds: Count | None = Field(
+        None,
+        description="rounds that a trial makes at most; null: all of its experiment. Winners are "
+        "confirmed over all rounds",
+    )
     metric: Metric = Field("val/accuracy", description="what winners are chosen by")
     mode: Mode | None = Field(None, description="null: min for losses and totals, else max")
     select: Literal["last", "best", "mean"] | None = Field(
@@ -134,6 +139,12 @@ class SearchSettings(Section):
     reduction: Annotated[Real, Field(gt=1)] = Field(
         3.0, description="asha and hyperband keep 1/reduction of the trials at a rung"
     )
+    first_panel: Count | None = Field(
+        None,
+        description="asha and hyperband: so many clients judge on the first rung, reduction times "
+        "as many on each further one, and all after the last; null: all judge everywhere. Needs "
+        "data.val_from: clients, or data with clients of its own",
+    )
     brackets: Count | None = Field(
         None, description="hyperband: asha's of ever longer grace; null: as many as fit"
     )
@@ -156,7 +167,8 @@ class SearchSettings(Section):
     deterministic: bool = Field(
         False,
         description="propose in batches and learn from a whole batch at once: the same search with "
-        "any number of workers; else who is quicker changes what is proposed",
+        "any number of workers; else who is quicker changes what is proposed. At which trial a cap "
+        "(max_...) ends it still depends on the workers",
     )
     batch: Count = Field(8, description="proposals in a batch of a deterministic search")
     extend_edges: Annotated[Integer, Field(ge=0)] = Field(
@@ -194,7 +206,12 @@ class SearchSettings(Section):
 
     @model_validator(mode="after")
     def _goes_together(self) -> SearchSettings:
-        wrong = [*self._selection_problems(), *self._sampler_problems(), *self._stop_problems()]
+        wrong = [
+            *self._selection_problems(),
+            *self._sampler_problems(),
+            *self._stop_problems(),
+            *self._panel_problems(),
+        ]
         if wrong:
             raise ValidationError.from_exception_data("SearchSettings", wrong)
         return self
@@ -242,6 +259,17 @@ class SearchSettings(Section):
         if self.goals[0].target is not None:
             text = f"rounds to a target are not known early; with {self.goals[0].label} take none"
             return [located("scheduler", text)]
+        return []
+
+    def _panel_problems(self) -> list[InitErrorDetails]:
+        if self.first_panel is None:
+            return []
+        if self.scheduler not in ("asha", "hyperband"):
+            text = f"scheduler {self.scheduler} has no rungs; take asha or hyperband, or drop it"
+            return [located("first_panel", f"found {self.first_panel}; {text}")]
+        if any(goal.best or goal.average_last > 1 for goal in self.goals):
+            text = "scores of several evaluations mix what few and many clients say; take select"
+            return [located("first_panel", f"found {self.first_panel}; {text}: last, or drop it")]
         return []
 
     @property
@@ -306,6 +334,15 @@ class Resources(Section):
             ]
             raise ValidationError.from_exception_data("Resources", wrong)
         return self
+
+    def device(self, wanted: str) -> str:
+        """Return where a trial runs whose config says ``device: wanted``: cpu or cuda.
+
+        ``auto`` is the CPU where trials get no GPU: none is to take one that nobody counts.
+        """
+        if wanted == "auto":
+            return "cuda" if self.gpus else "cpu"
+        return wanted
 
     def __str__(self) -> str:
         """Return what one trial gets, in words."""

@@ -33,13 +33,14 @@ def train(config: Mapping[str, Any]) -> None:
     Args:
         config: ``jobs`` (:data:`fltune.search.jobs.Job`), each with its ``member``: none, if all
             had ended when another worker was lost; ``search``, the settings that say how a run is
-            judged; ``cpus`` of the trial; of a pack, ``trial`` and where to ask for ``verdicts``.
+            judged; ``cpus`` and ``gpus`` of the trial; of a pack, ``trial`` and where to ask for
+            ``verdicts``.
     """
     from fltune.runner import use_threads
 
     use_threads(config["cpus"])
     search = SearchSettings.model_validate(config["search"])
-    jobs = config["jobs"]
+    jobs = config["jobs"] if config["gpus"] else [without_gpu(job) for job in config["jobs"]]
     if len(jobs) > 1:
         from fltune.search.pack_run import run_together
 
@@ -47,6 +48,15 @@ def train(config: Mapping[str, Any]) -> None:
         jobs = run_together(jobs, search, report, lambda: stopped_members(name, trial))
     for job in jobs:
         report([run_alone(job, search, report)])
+
+
+def without_gpu(job: Job) -> Job:
+    """Return a job whose ``device: auto`` is the CPU.
+
+    Ray hides no GPU from a trial that reserved none, and ``auto`` would take the first one.
+    """
+    wanted = {**job["base"], **job["values"]}.get("device", "auto")
+    return {**job, "values": {**job["values"], "device": "cpu"}} if wanted == "auto" else job
 
 
 def report(entries: Sequence[Mapping[str, Any]]) -> None:

@@ -237,5 +237,6 @@ def _shared(settings: Settings) -> dict[str, Any]:
     """What every worker is told besides its job."""
     return {
         "cpus": settings.resources.cpus,
+        "gpus": settings.resources.gpus,
         "search": settings.search.model_dump(mode="json"),
     }

@@ -14,6 +14,7 @@ from fltune.tracking.uri import (
     ui_command,
     ui_hint,
 )
+from fltune.tracking.views import View
 
 __all__ = [
     "UI_ENVIRONMENT",
@@ -23,6 +24,7 @@ __all__ = [
     "Store",
     "TrackedRun",
     "TrackingError",
+    "View",
     "redact",
     "resolve_uri",
     "sqlite_path",

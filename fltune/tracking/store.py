@@ -146,6 +146,12 @@ class Store:
             for key in keys:
                 self.client.delete_tag(run_id, key)
 
+    def tag_experiment(self, tags: Mapping[str, str]) -> None:
+        """Write tags of the experiment, over those of the same names."""
+        with tracking_calls(self.uri):
+            for key, value in tags.items():
+                self.client.set_experiment_tag(self.experiment_id, key, value)
+
     def delete(self, run_id: str) -> None:
         """Put a run in MLflow's bin."""
         with tracking_calls(self.uri):

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from fltune.tracking.series import with_final
 from fltune.tracking.store import PARENT, FoundRun, Store, TrackedRun
+from fltune.tracking.views import SHARED, View
 
 STATUSES = {"complete": "FINISHED", "pruned": "FINISHED", "diverged": "FAILED", "failed": "FAILED"}
 
@@ -84,15 +86,40 @@ class SearchTree:
         self._branches.append(branch)
         return branch
 
-    def finish(self, note_markdown: str = "", status: str = "FINISHED") -> None:
+    def _keep(self, views: Sequence[View]) -> str:
+        """Keep views of this search in the UI; return links to them, as Markdown.
+
+        The UI's list of saved views, which is short, has those of the experiment's newest search.
+        """
+        now, tags, links = int(time.time() * 1000), {}, []
+        table = f"#/experiments/{self.store.experiment_id}/runs"
+        for view in views:
+            key = f"{self.run.id}-{view.key}"
+            tags[f"{SHARED}{key}"] = view.state()
+            tags[f"{SHARED}fltune-{view.key}"] = view.saved(f"{self.name}: {view.title}", now)
+            links.append(f"[{view.title}]({table}?viewStateShareKey={key})")
+        self.store.tag_experiment(tags)
+        return f"In the table of runs: {'; '.join(links)}."
+
+    def finish(
+        self, note_markdown: str = "", status: str = "FINISHED", views: Sequence[View] = ()
+    ) -> None:
         """Close the search run, with the report as its description.
 
         A method that has no result by now is closed as killed.
+
+        Args:
+            note_markdown: the report.
+            status: of the search run.
+            views: of its runs; links to them stand below the first paragraph of the report, for
+                the UI folds away what comes after the first lines.
         """
         for branch in self._branches:
             branch.run.finish("KILLED")
-        if note_markdown:
-            self.run.set_note(note_markdown)
+        first, _, rest = note_markdown.partition("\n\n")
+        note = [first, self._keep(views) if views else "", rest]
+        if any(note):
+            self.run.set_note("\n\n".join(filter(None, note)))
         self.run.finish(status)
 
     def __enter__(self) -> SearchTree:

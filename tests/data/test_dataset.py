@@ -175,8 +175,77 @@ def test_a_panel_is_nested_and_the_same_with_any_partition(val_from):
     assert len({frozenset(panel_of(3, split_seed=s)) for s in range(5)}) > 1
 
 
+@pytest.mark.parametrize("val_from", ["pool", "clients"])
+def test_a_growing_panel_sorts_the_samples_of_its_largest_one(val_from):
+    def federated(clients):
+        return federate(Distinct(), Natural(), 10, 0.2, 0, val_from=val_from, val_clients=clients)
+
+    data, whole = federated({1: 2, 5: 3, 9: 6}), federated(6)
+    assert torch.equal(data.val.x.sort(0).values, whole.val.x.sort(0).values)
+    assert data.report() == whole.report()
+    assert torch.equal(data.order, whole.order)
+    for rounds, k in ((0, 2), (1, 2), (4, 2), (5, 3), (8, 3), (9, 6), (99, 6)):
+        few = federated(k)
+        count = data.to(torch.device("cpu"), torch.float64).judging(rounds)
+        assert count == few.judging(rounds) == len(few.val)
+        assert set(data.val_owner[:count].tolist()) == set(few.val_owner.tolist())
+        judged = zip(data.val.x.flatten().tolist(), data.val_owner.tolist(), strict=True)
+        assert all(x % 10 == owner for x, owner in judged)
+
+
 def test_a_panel_needs_owners_and_enough_clients():
     with pytest.raises(DataError, match=r"come from a pool. Set data.val_from to clients"):
         federate(Digits(), Iid(), 20, 0.1, seed=0, val_clients=5)
+    with pytest.raises(DataError, match=r"come from a pool. Set data.val_from to clients"):
+        federate(Digits(), Iid(), 20, 0.1, seed=0, val_clients={1: 5, 9: 6})
     with pytest.raises(DataError, match=r"panel of 21 clients is asked for; 20 hold validation"):
         federate(Digits(), Iid(), 20, 0.1, seed=0, val_from="clients", val_clients=21)
+
+
+SHARES = [0.8, 0.1, 0.1]
+
+
+def test_all_samples_are_split_anew():
+    """Sizes by hand: of 1,797 digits 180 test; of the 1,617 left a ninth, 180, validate."""
+    published = Digits().load()
+    data = federate(Digits(), Iid(), 10, 0.5, seed=0, resplit=SHARES)
+    assert (len(data.train), len(data.val), len(data.test)) == (1437, 180, 180)
+    split = torch.cat([data.train.x, data.val.x, data.test.x]).flatten(1)
+    pool = torch.cat([published.train.x, published.test.x]).flatten(1)
+    assert sorted(split.tolist()) == sorted(pool.tolist())
+    counts = data.test.y.bincount()
+    assert counts.max() - counts.min() <= 2  # digits has 174 to 183 of each class
+
+
+def test_the_new_split_is_that_of_its_own_seed():
+    first = federate(Digits(), Iid(), 10, 0.1, seed=0, resplit=SHARES)
+    again = federate(Digits(), DirichletClass(0.1), 5, 0.1, seed=9, resplit=SHARES)
+    other = federate(Digits(), Iid(), 10, 0.1, seed=0, split_seed=1, resplit=SHARES)
+    for part in ("val", "test"):
+        assert torch.equal(getattr(first, part).x, getattr(again, part).x)
+        assert not torch.equal(getattr(first, part).x, getattr(other, part).x)
+
+
+def test_clients_of_their_own_cannot_be_split_anew():
+    with pytest.raises(DataError, match=r"data\.resplit: this data has clients of its own"):
+        federate(Grouped(), Natural(), 4, 0.1, seed=0, resplit=SHARES)
+
+
+def test_test_samples_may_choose_too():
+    published = Digits().load()
+    data = federate(Digits(), Iid(), 10, 0.1, seed=0, val_from="test")
+    assert (len(data.train), len(data.order)) == (1437, 1437)  # nothing is held out
+    assert torch.equal(data.val.x, published.test.x)
+    assert torch.equal(data.test.x, published.test.x)
+    assert "the test samples are the validation samples too" in str(data.report())
+    grouped = federate(Grouped(), Natural(), 4, 0.1, seed=0, val_from="test")
+    assert grouped.sizes.tolist() == [30, 10, 20, 1]
+    with pytest.raises(DataError, match="whose the validation samples are is not known"):
+        federate(Digits(), Iid(), 10, 0.1, seed=0, val_from="test", val_clients=2)
+
+
+def test_of_a_new_split_the_validation_share_is_left_unused_where_test_samples_choose():
+    plain = federate(Digits(), Iid(), 10, 0.1, seed=0, resplit=SHARES)
+    chosen = federate(Digits(), Iid(), 10, 0.1, seed=0, resplit=SHARES, val_from="test")
+    assert torch.equal(chosen.train.x, plain.train.x)
+    assert torch.equal(chosen.val.x, plain.test.x)

@@ -3,6 +3,7 @@ import sys
 
 from fltune.data import DATASETS
 from fltune.data.arrays import Npz
+from fltune.data.by_writer import EMNISTByWriter
 from fltune.data.cifar import CIFAR10, CIFAR100
 from fltune.data.digits import Digits
 from fltune.data.idx_images import EMNIST, MNIST, FashionMNIST
@@ -16,6 +17,7 @@ HERE = {
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "emnist": EMNIST,
+    "emnist_by_writer": EMNISTByWriter,
     "cifar10": CIFAR10,
     "cifar100": CIFAR100,
     "svhn": SVHN,
@@ -42,7 +44,7 @@ def test_listing_names_imports_nothing_and_loading_only_what_rounds_may_have():
         f"for name in {list(HERE)}: DATASETS.load(name)\n"
         "PARTITIONS.load('iid')\n"
         "heavy = {'ray', 'optuna', 'mlflow', 'pydantic', 'sklearn', 'torchvision', 'scipy.io', "
-        "'PIL'}\n"
+        "'PIL', 'h5py'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

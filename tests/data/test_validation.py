@@ -7,7 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fltune.data.validation import hold_out_of_each, panel, split_validation
+from fltune.data.validation import (
+    check_growth,
+    growing_panel,
+    hold_out_of_each,
+    panel,
+    split_validation,
+)
 from fltune.errors import DataError
 
 
@@ -132,3 +138,47 @@ def test_every_client_is_on_a_panel_as_often():
     owner = torch.arange(20)
     drawn = torch.cat([panel(owner, 5, seed) for seed in range(2000)])
     assert (drawn.bincount(minlength=20) / 2000 - 0.25).abs().max() < 0.05
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=80),
+    st.sets(st.integers(1, 60), min_size=1, max_size=4),
+    st.booleans(),
+    st.integers(0, 1000),
+)
+def test_the_first_samples_of_a_growing_panel_are_those_of_the_fixed_ones(ids, counts, all_, seed):
+    owner = torch.tensor(ids)
+    there = len(owner.unique())
+    stages = [min(min(counts), there), *(k for k in sorted(counts)[1:] if k > there or k > 1)]
+    stages = sorted(set(stages))
+    growth = {1 + 10 * i: k for i, k in enumerate(stages)} | ({100: None} if all_ else {})
+    order, samples = growing_panel(owner, growth, seed)
+    assert [first for first, _ in samples] == list(growth)
+    assert len(order.unique()) == len(order) == samples[-1][1]
+    for (_, count), k in zip(samples, growth.values(), strict=True):
+        asked = panel(owner, there if k is None else min(k, there), seed)
+        mine = torch.isin(owner, asked).nonzero()[:, 0]
+        assert torch.equal(order[:count].sort().values, mine)
+
+
+def test_a_growing_panel_starts_with_clients_that_there_are():
+    with pytest.raises(DataError, match="a panel of 3 clients is asked for; 2 hold validation"):
+        growing_panel(torch.tensor([4, 4, 7]), {1: 3, 5: None}, 0)
+
+
+@pytest.mark.parametrize(
+    ("growth", "problem"),
+    [
+        ({}, "a panel that is empty; must start at round 1, such as {1: 5, 31: 15}"),
+        ({2: 5}, "a panel that starts at round 2; must start at round 1"),
+        ({1: 5, 9: 5}, "5 clients from round 9 on, after 5 from round 1 on; must be more"),
+        ({9: 4, 1: 5}, "4 clients from round 9 on, after 5 from round 1 on; must be more"),
+        ({1: None, 9: 5}, "5 clients from round 9 on, after all from round 1 on; must be more"),
+        ({1: None, 9: None}, "all clients from round 9 on, after all from round 1 on"),
+    ],
+    ids=str,
+)
+def test_a_panel_that_does_not_grow_is_refused(growth, problem):
+    with pytest.raises(ValueError, match=problem.replace("{", r"\{")):
+        check_growth(growth)

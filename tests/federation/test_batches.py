@@ -1,5 +1,6 @@
 from itertools import chain
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,6 +90,33 @@ def test_passes_rounds_clients_and_seeds_are_shuffled_apart():
     assert batches(plan([10, 10], 2, round=1), 0) != batches(base, 0)
     assert batches(plan([10, 10], 2, seed=1), 0) != batches(base, 0)
     assert first != [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "expected"),
+    [
+        (
+            False,
+            [
+                [[1, 0], [2, 3], [4], [3, 0], [4, 2], [1]],
+                [[100, 101], [100, 101]],
+                [[200, 201], [202, 203], [203, 200], [201, 202]],
+            ],
+        ),
+        (
+            True,
+            [
+                [[1, 2], [3, 4], [0], [3, 4], [0], [1, 2]],
+                [[100, 101], [100, 101]],
+                [[202, 201], [203, 200], [202, 201], [203, 200]],
+            ],
+        ),
+    ],
+)
+def test_a_seed_keeps_its_batches_from_version_to_version(fixed, expected):
+    """Written down in version 0.1: a run of old is to be run again."""
+    made = plan([5, 2, 4], 2, batch_size=2, seed=1, round=3, fixed=fixed)
+    assert [batches(made, i) for i in range(3)] == expected
 
 
 def test_shuffles_are_uniform():

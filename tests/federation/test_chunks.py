@@ -7,7 +7,13 @@ from torch import nn
 from fltune.data.federated import Split
 from fltune.experiment import Experiment
 from fltune.federation import chunks
-from fltune.federation.chunks import EVALUATION_BYTES, EVALUATION_CHUNK, Chunks, samples_at_once
+from fltune.federation.chunks import (
+    EVALUATION_BYTES,
+    EVALUATION_CHUNK,
+    Chunks,
+    GrowingChunks,
+    samples_at_once,
+)
 from fltune.runner import run
 
 
@@ -44,6 +50,13 @@ def test_chunks_are_the_split():
     assert [len(y) for _, y in parts] == [4, 4, 2]
     assert torch.equal(torch.cat([x for x, _ in parts]), split.x)
     assert parts[0][0].data_ptr() == split.x.data_ptr()
+
+
+def test_growing_chunks_are_as_many_as_count_each_time():
+    split, counts = images(), iter([3, 10])
+    growing = GrowingChunks(split, 4, lambda: next(counts))
+    assert [len(y) for _, y in growing] == [3]
+    assert torch.equal(torch.cat([x for x, _ in growing]), split.x)
 
 
 @pytest.mark.parametrize("size", [1, 100, 10**9])

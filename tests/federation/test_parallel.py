@@ -28,9 +28,9 @@ from fltune.federation import (
 from fltune.federation.losses import cross_entropy
 from fltune.federation.parallel import cores, free_cores, possible
 from fltune.federation.processes import Processes
+from fltune.federation.quiet import quiet
 from fltune.models.mlp import MLP
 from fltune.participation.uniform import Uniform
-from fltune.pieces import quiet
 from fltune.server.fedgm import FedSGD
 
 needs_linux = pytest.mark.skipif(not possible(), reason="needs memfd_create")

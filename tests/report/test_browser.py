@@ -166,6 +166,27 @@ def test_mlflow_opens_the_page_with_its_figures(browser, ui, store):
 
 
 @pytest.mark.search
+def test_mlflow_opens_the_table_with_the_columns_that_matter(browser, ui, store):
+    (parent,) = store.find({"fltune.kind": "search"})
+    tab = browser.open(f"{ui}#/experiments/{store.experiment_id}/runs/{parent.id}", 1800)
+    shows(tab, "all trials, best first")
+    link = "[...document.links].find(a => a.innerText === 'all trials, best first')"
+    tab = browser.open(ui + tab.js(f"{link}.getAttribute('href')"), 1800)  # a new tab, as it asks
+    tab.wait("/40\\s+matching runs/.test(document.body.innerText)", 90)
+    heads = "[...document.querySelectorAll('[col-id^=\"metrics.\"] .ag-header-cell-comp-wrapper')]"
+    tab.wait(f"{heads}.length >= 2")
+    assert tab.js(f"{heads}.map(h => h.innerText.trim())")[:2] == ["score", "val/accuracy"]
+    cells = "[...document.querySelectorAll('[role=gridcell][col-id=\"metrics.`score`\"]')]"
+    tab.wait(f"{cells}.length > 5")
+    rows = f"{cells}.sort((a, b) => a.closest('[row-index]').getAttribute('row-index') - "
+    rows += "b.closest('[row-index]').getAttribute('row-index'))"
+    scores = tab.js(f"{rows}.map(c => parseFloat(c.innerText))")
+    assert scores == sorted(scores, reverse=True)
+    tab.js("[...document.querySelectorAll('button')].find(b => b.innerText === 'Views').click()")
+    shows(tab, "digits: the tuned methods, best first", "digits: all trials, best first")
+
+
+@pytest.mark.search
 def test_runs_are_found_by_their_tags(store):
     confirmed = store.find({"fltune.kind": "trial", "fltune.confirmed": "true"})
     methods = {run.tags["fltune.method"] for run in confirmed}

@@ -2,6 +2,8 @@ import csv
 import io
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 from fabricated import LR, MIB, NASTY, confirmation, curve, trial
@@ -19,6 +21,24 @@ HALF = 4.302652729911275 * 0.02 / math.sqrt(3)  # half the 95% interval of 0.90,
 
 def rows_of(report):
     return {row["method"]: row for row in csv.DictReader(io.StringIO(as_csv(report)))}
+
+
+def imports_of(program):
+    """Which of the slow packages a program has imported at its end."""
+    slow = "{'ray', 'optuna', 'mlflow', 'plotly', 'lightning'}"
+    last = f"import sys; print(*sorted({slow} & set(sys.modules)))"
+    argv = [sys.executable, "-c", f"{program}\n{last}"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+
+
+def test_the_table_in_the_terminal_needs_no_ray_optuna_mlflow_or_plotly(two_methods, tmp_path):
+    argv = ["compare", "made", "--set", f"tracking.root={tmp_path}"]
+    program = f"from fltune.cli import app; app({argv}, standalone_mode=False)"
+    assert imports_of(program) == "lightning"  # the typed config's servers are its callbacks
+
+
+def test_a_list_of_algorithms_needs_no_lightning():
+    assert imports_of("from fltune.report.listing import listing; listing('algorithms')") == ""
 
 
 def test_numbers_are_those_worked_out_by_hand(two_methods):

@@ -1,4 +1,9 @@
-"""A small search of digits."""
+"""A small search of digits, and how to run a command on one."""
+
+import contextlib
+import io
+
+import pytest
 
 DIGITS = {
     "experiment": {
@@ -21,3 +26,14 @@ DIGITS = {
     },
     "search": {"trials": 4, "average_last": 2, "confirm_seeds": 2},
 }
+
+
+def command(*argv, root):
+    """Run a command that ends well on the store in ``root``; return what it printed."""
+    from fltune.cli import main
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
+        main([*map(str, argv), "--set", f"tracking.root={root}"])
+    assert ended.value.code == 0, out.getvalue()
+    return out.getvalue()

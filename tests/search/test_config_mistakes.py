@@ -166,7 +166,7 @@ def test_a_range_has_no_place_in_a_grid_search():
         (b"", "found nothing at the top"),
         (b"text", "found a str at the top"),
         (b"experiment: {rounds: 3\nmethods:", "not valid YAML at line 2, column 8: "),
-        (b"a: b: c", "not valid YAML at line 1, column 5: mapping values are not allowed here"),
+        (b"a: b: c", "not valid YAML at line 1, column 5: mapping values are not allowed"),
         (b"name: \xff\xfe", "not UTF-8 text (byte 6)"),
         (b"name: a\x07b", "not valid YAML"),
         (b"a: !!python/object/apply:os.getcwd []", "not valid YAML at line 1, column 4: "),

@@ -1,14 +1,12 @@
 """A real search whose clients are asked one by one: from the workers to the table and MLflow."""
 
-import contextlib
 import copy
-import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
-from small_search import DIGITS
+from small_search import DIGITS, command
 
 from fltune.cli import main
 from fltune.tracking import Store
@@ -26,15 +24,6 @@ def asked(tmp_path_factory):
     (folder / "asked.yaml").write_text(yaml.safe_dump(raw))
     assert command("search", folder / "asked.yaml", "--name", "asked", root=folder)
     return folder
-
-
-def command(*argv, root):
-    """Run a command that ends well; return what it printed."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
-        main([*map(str, argv), "--set", f"tracking.root={root}"])
-    assert ended.value.code == 0, out.getvalue()
-    return out.getvalue()
 
 
 @pytest.mark.search

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fltune.errors import ConfigError, DataError
 from fltune.search.config import SearchConfig
-from fltune.search.plan import plan, print_bill
+from fltune.search.plan import _timed, plan, print_bill
 from fltune.search.preparation import check_data
 
 RAW = {
@@ -89,6 +89,16 @@ def test_the_printed_bill_names_every_method(bill):
     for part in ("my.yaml: the bill", "Grid", "3 (exact grid)", "Drawn", "Staged", "210"):
         assert part in text
     assert "2 confirmation seeds, included above" in " ".join(text.split())
+
+
+def test_a_plan_says_where_trials_run_and_times_them_there(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)  # Lightning would find none
+    config = SearchConfig.parse(RAW, "my.yaml", methods=["Grid"])
+    bill = plan(config)
+    assert bill.device == "cpu"
+    console = Console(file=io.StringIO(), width=100)
+    print_bill(bill, config, console)
+    assert f"{bill.concurrent} trials at a time, device cpu: about" in console.file.getvalue()
 
 
 def test_a_plan_fails_as_the_search_would():
@@ -184,3 +194,11 @@ def test_a_packed_search_is_timed_in_packs_and_says_so():
     out = io.StringIO()
     print_bill(packed, SearchConfig.parse(raw), Console(file=out, width=200))
     assert "go as one computation in a worker, timed so: 3 of Grid, 4 of Drawn" in out.getvalue()
+
+
+def test_two_rounds_are_enough_where_they_are_long():
+    assert not _timed([0.0])
+    assert not _timed([0.0, 2.9])
+    assert _timed([0.0, 3.1])
+    assert not _timed([0.0, 0.1, 0.2, 0.3])
+    assert _timed([0.0, 0.1, 0.2, 0.3, 0.4])

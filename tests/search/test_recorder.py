@@ -43,7 +43,7 @@ class FakeTree:
         self.store.call()
         return FakeBranch(self.store, name)
 
-    def finish(self, note):
+    def finish(self, note, views):
         self.store.call()
         self.store.finished += 1
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
+from fltune.search.preparation import check_data
 from fltune.search.settings import Resources, Settings
 from fltune.search.tuner import concurrency
 
@@ -72,6 +73,36 @@ def test_what_no_machine_has_is_refused(cpus, gpus, problem):
 )
 def test_resources_in_words(cpus, gpus, text):
     assert str(Resources(cpus=cpus, gpus=gpus)) == text
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "device"),
+    [
+        (0, "auto", "cpu"),
+        (0.5, "auto", "cuda"),
+        (1, "cpu", "cpu"),
+        (1, "cuda", "cuda"),
+    ],
+)
+def test_a_trial_is_where_its_resources_are(gpus, wanted, device):
+    assert Resources(gpus=gpus).device(wanted) == device
+
+
+def test_a_gpu_that_nobody_counts_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    raw = {
+        "experiment": {"data": "digits", "device": "cuda"},
+        "methods": {
+            "A": {"space": {"client.lr": {"grid": [0.1]}}},
+            "B": {"device": "cpu", "space": {}},
+        },
+    }
+    with pytest.raises(ConfigError) as caught:
+        check_data(SearchConfig.parse(raw))
+    assert caught.value.problems == [
+        "methods.A.device: found 'cuda', and resources.gpus is 0: reserve a GPU, or take "
+        "device: cpu"
+    ]
 
 
 def test_a_gpu_and_a_half_is_refused_by_its_key():

@@ -5,6 +5,7 @@ import yaml
 
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
+from fltune.search.scenarios import Inherit
 
 FILE = """
 experiment:
@@ -87,6 +88,24 @@ def test_rates_are_tuned_at_the_cell_of_the_same_other_axes():
             assert sources[f"{method} @ P2, {alpha}"] == f"{method} @ P1, {alpha}"
 
 
+def test_one_method_finds_the_rates_at_one_cell_for_all_others_everywhere():
+    at = {"pattern": "P1", "alpha": "mild"}
+    config = read(tune={"method": "FedAvg", "share": ["client.lr"], "at": at, "then": "freeze"})
+    for name, method in config.methods.items():
+        if name == "FedAvg @ P1, mild":
+            assert method.inherit is None
+        else:
+            assert method.inherit == Inherit("FedAvg @ P1, mild", ("client.lr",))
+
+
+def test_one_method_finds_the_rates_at_a_label_of_one_axis_for_the_cells_beside_it():
+    config = read(tune={"method": "FedAvg", "share": ["client.lr"], "at": {"pattern": "P1"}})
+    for method in ("FedAvg", "FedGM"):
+        for alpha in ("mild", "harsh"):
+            source = config.method(f"{method} @ P2, {alpha}").inherit.source
+            assert source == f"FedAvg @ P1, {alpha}"
+
+
 @pytest.mark.parametrize("axes", [{}, {"pattern": {"P1": {}, "P2": {}}}])
 def test_one_method_finds_the_rates_of_all_others_in_its_cell(axes):
     config = read(scenarios=axes, tune={"method": "FedAvg", "share": ["client.lr", "server.lr"]})
@@ -108,6 +127,52 @@ def test_a_methods_own_setting_wins_over_the_axis_and_is_named():
     methods["FedGM"]["space"]["data.partition.alpha"] = {"grid": [0.2, 0.3]}
     assert "(searched)" in read(methods=methods).notes[0]
     assert read().notes == ()
+
+
+def test_a_label_may_have_a_space_of_its_own():
+    harsh = {"data.partition.alpha": 0.1, "space": {"client.lr": {"grid": [0.01, 0.02, 0.03]}}}
+    config = read(scenarios={"alpha": {"mild": {}, "harsh": harsh}})
+    lists = {name: m.space.to_yaml() for name, m in config.methods.items()}
+    assert lists["FedAvg @ harsh"] == {
+        "client.lr": {"grid": [0.01, 0.02, 0.03]},
+        "server.lr": {"grid": [0.5, 1.0]},
+    }
+    assert lists["FedAvg @ mild"]["client.lr"] == {"grid": [0.1, 0.2]}
+    assert lists["FedGM @ harsh"] == lists["FedGM @ mild"]  # it does not search that parameter
+    assert config.method("FedAvg @ harsh").raw["data"]["partition"]["alpha"] == 0.1
+
+
+def test_a_label_may_say_what_one_method_is_there():
+    entry = {"server": {"nu": 0.5}, "space": {"server.beta": 0.9, "server.lr": {"grid": [1, 2]}}}
+    cells = {"mild": {}, "harsh": {"methods": {"FedGM": entry}}}
+    config = read(scenarios={"alpha": cells})
+    harsh, mild = config.method("FedGM @ harsh"), config.method("FedGM @ mild")
+    assert harsh.raw["server"] == {"name": "fedgm", "nu": 0.5}
+    assert mild.raw["server"] == {"name": "fedgm"}
+    assert harsh.space.to_yaml() == {"server.beta": {"fixed": 0.9}, "server.lr": {"grid": [1, 2]}}
+    assert config.method("FedAvg @ harsh").raw == config.method("FedAvg @ mild").raw
+
+
+def test_other_cells_can_be_left_out(tmp_path):
+    path = tmp_path / "my.yaml"
+    written = yaml.safe_dump(file(tune={"at": {"alpha": "mild"}}), sort_keys=False)
+    path.write_text(written)
+    config = SearchConfig.read(path, ["scenarios.pattern=P2"])
+    assert [m for m in config.methods if m.startswith("FedGM")] == [
+        "FedGM @ P2, mild",
+        "FedGM @ P2, harsh",
+    ]
+    both = SearchConfig.read(path, ["scenarios.pattern=[P2, P1]", "scenarios.alpha=mild"])
+    assert len(both.methods) == 4
+    for setting, message in (
+        ("scenarios.patern=P1", "scenarios.patern: no axis 'patern'; did you mean 'pattern'"),
+        ("scenarios.pattern=P3", "scenarios.pattern: no label 'P3'"),
+        ("scenarios.pattern=[]", "scenarios.pattern: name a label"),
+        ("scenarios.alpha=harsh", "tune.at.alpha: no label 'mild'; known: harsh"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            SearchConfig.read(path, [setting])
+        assert caught.value.problems[0].startswith(message)
 
 
 def test_a_chosen_method_stands_in_all_its_cells():
@@ -149,6 +214,24 @@ def test_what_is_set_by_hand_is_taken_over_from_nobody():
         ({"tune": {"at": {"alpha": "mild"}, "then": "thaw"}}, "tune.then: found 'thaw'; must be"),
         ({"tune": {"method": "FedAv", "share": ["x"]}}, "tune.method: no method 'FedAv'; did you"),
         ({"tune": {"method": "FedAvg", "share": []}}, "tune.share: found []; a list of dotted"),
+        (
+            {"tune": {"method": "FedAvg", "at": {"alpha": "mild"}}},
+            "tune: found {'method': 'FedAvg'",
+        ),
+        ({"tune": {"then": "freeze"}}, "tune: found {'then': 'freeze'}; write per_scenario"),
+        ({"scenarios": {"a": {"x": {"space": 3}}}}, "scenarios.a.x: space: found 3; a mapping"),
+        (
+            {"scenarios": {"a": {"x": {"space": {"client.l": 1}}}}},
+            "scenarios.a.x: space: no entry 'client.l'; did you mean 'client.lr'",
+        ),
+        (
+            {"scenarios": {"a": {"x": {"methods": {"FedAv": {}}}}}},
+            "scenarios.a.x: methods: no method 'FedAv'; did you mean 'FedAvg'",
+        ),
+        (
+            {"scenarios": {"a": {"x": {"methods": {"FedAvg": 3}}}}},
+            "scenarios.a.x: methods.FedAvg: found 3; a mapping belongs there",
+        ),
     ],
 )
 def test_one_mistake_is_one_sentence(changes, message):
@@ -173,6 +256,7 @@ def test_a_shared_key_must_be_searched_there_and_be_a_parameter_here():
         "per_scenario",
         {"at": {"pattern": "P1"}},
         {"method": "FedAvg", "share": ["client.lr", "server.lr"]},
+        {"method": "FedAvg", "share": ["client.lr"], "at": {"pattern": "P1", "alpha": "mild"}},
     ],
 )
 def test_the_frozen_file_says_the_same(tune):

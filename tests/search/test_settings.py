@@ -186,6 +186,24 @@ def test_samplers_go_by_optunas_names_too(written, name):
             ["search.constraints: found ['val/loss']; should be a valid"],
         ),
         ({"scheduler": "ahsa"}, ["search.scheduler: found 'ahsa'; should be 'none', 'asha',"]),
+        (
+            {"first_panel": 5},
+            [
+                "search.first_panel: found 5; scheduler none has no rungs; take asha or hyperband, "
+                "or drop it"
+            ],
+        ),
+        (
+            {"first_panel": 5, "scheduler": "asha", "select": "best"},
+            [
+                "search.first_panel: found 5; scores of several evaluations mix what few and many "
+                "clients say; take select: last, or drop it"
+            ],
+        ),
+        (
+            {"first_panel": 5, "scheduler": "hyperband", "average_last": 2},
+            ["search.first_panel: found 5; scores of several evaluations mix"],
+        ),
         ({"brackets": 0}, ["search.brackets: found 0; should be greater than or equal to 1"]),
     ],
 )

@@ -5,7 +5,7 @@ from fake_workers import DRAWN, config_of, row_at
 
 from fltune.search.candidate import Candidate
 from fltune.search.jobs import make_job
-from fltune.search.trainable import Sender, train
+from fltune.search.trainable import Sender, train, without_gpu
 
 
 def sender_of(sent, **search):
@@ -56,7 +56,7 @@ def job_of(point, space):
     config = config_of({"A": {"space": space}})
     job = make_job(config.method("A"), "trial", Candidate(0, point, [40]), 40)
     search = config.settings.search.model_dump(mode="json")
-    return {"jobs": [{**job, "member": 0}], "cpus": 1, "search": search}
+    return {"jobs": [{**job, "member": 0}], "cpus": 1, "gpus": 0, "search": search}
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,23 @@ def test_a_worker_without_a_job_has_nothing_to_say(monkeypatch):
     monkeypatch.setattr("ray.tune.report", sent.append)
     train({**job_of({"server.lr": 1.0}, DRAWN["space"]), "jobs": []})
     assert sent == []
+
+
+@pytest.mark.parametrize(("gpus", "status"), [(0, "complete"), (1, "failed")])
+def test_a_trial_without_a_gpu_leaves_those_it_sees_alone(monkeypatch, gpus, status):
+    """Lightning, asked for the GPU that is not there, would fail, and so it does with one."""
+    sent = []
+    monkeypatch.setattr("ray.tune.report", sent.append)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    train({**job_of({"server.lr": 1.0}, DRAWN["space"]), "gpus": gpus})
+    last = sent[-1]["members"][0]
+    assert last["status"] == status, last["message"]
+
+
+def test_only_auto_is_changed_for_a_trial_without_a_gpu():
+    def device_of(base, values):
+        return without_gpu({"base": base, "values": values})["values"].get("device")
+
+    assert device_of({}, {"seed": 1}) == device_of({"device": "auto"}, {}) == "cpu"
+    assert device_of({"device": "cuda"}, {}) is None
+    assert device_of({"device": "auto"}, {"device": "cuda"}) == "cuda"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import pytest
 
-from fltune.tracking import SearchTree
+from fltune.tracking import SearchTree, View
 
 pytestmark = pytest.mark.search
 
@@ -46,6 +47,26 @@ def test_search_methods_and_trials_are_nested(store, reader, name):
     assert found.params == {"server.lr": "2.0", "server.beta": "0.123456"}
     assert store.get(seed).tags["fltune.kind"] == "confirmation"
     assert {store.get(run).status for run in (tree.run.id, branch.run.id, trial)} == {"FINISHED"}
+
+
+def test_views_are_linked_and_those_of_the_newest_search_are_in_the_list(store, name):
+    keys = {}
+    for search in (f"{name} older", f"{name} newer"):
+        view = View("best", "the best", {"fltune.search": search}, "score", False, ("score",))
+        with SearchTree(store, search, "") as tree:
+            tree.finish("A is best.\n\nThe table.", views=[view])
+        keys[search] = f"{tree.run.id}-best"
+        link = f"#/experiments/{store.experiment_id}/runs?viewStateShareKey={keys[search]}"
+        first, links, rest = store.get(tree.run.id).tags["mlflow.note.content"].split("\n\n")
+        assert (first, rest) == ("A is best.", "The table.")
+        assert links == f"In the table of runs: [the best]({link})."
+    tags = store.client.get_experiment(store.experiment_id).tags
+    for search, key in keys.items():
+        state = json.loads(tags[f"mlflow.sharedViewState.{key}"])
+        assert state["searchFilter"] == f"tags.`fltune.search` = '{search}'"
+    saved = json.loads(tags["mlflow.sharedViewState.fltune-best"])
+    assert saved["name"] == f"{name} newer: the best"
+    assert f"'{name} newer'" in json.loads(saved["state"])["searchFilter"]
 
 
 def test_trial_curve_ends_in_its_summary(store, reader, name):

@@ -84,6 +84,8 @@ class Compressor(Checked):
 
     def __call__(self, v: Tensor, keys: Tensor) -> Tensor:
         """Compress and decode vectors [C, d], with the randomness of the int64 keys [C]."""
+        if type(self) is Compressor:
+            return v
         rows, blocks = len(v), self.blocks(v.shape[1])
         numbers = v.split([count * n for count, n in blocks], 1)
         draws = [count * self.draws(n) for count, n in blocks]
