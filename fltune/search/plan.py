@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from fltune.errors import ConfigError
-from fltune.experiment import Experiment
-from fltune.federation.history import Row
-from fltune.federation.quiet import quiet
-from fltune.packing import run_pack
-from fltune.runner import build, use_threads
+from fltune.runner import use_threads
 from fltune.search.config import SearchConfig
 from fltune.search.method import Method
 from fltune.search.packer import usual_size
+from fltune.search.probe import probe, probe_pack
 from fltune.search.settings import SearchSettings
 
-PROBE_ROUNDS = 5
-"""Rounds that are run to time a method; the first is a warm-up."""
-PROBE_SECONDS = 3.0
-"""Time after which two rounds are enough: a search has many methods and cells to time."""
 START_SECONDS = 15.0
 """Ray's own start and that of its workers, as measured on two cores."""
 BYTES_PER_VALUE = 120
@@ -48,7 +39,8 @@ class MethodBill:
         runs: of the trials on all search seeds, and of the confirmation.
         rounds: communication rounds of all these.
         client_samples: samples its clients will process in them.
-        seconds: of one core, extrapolated from a few rounds of the space's first point.
+        seconds: of one core, extrapolated from a few rounds of the space's first point, with
+            nothing else at work on the machine.
         least_seconds: the same if all but the best config are stopped as early as can be.
         inherits: the method whose winner some values come from; empty if there is none.
         pack: trials that run as one computation; the seconds are of trials that do.
@@ -183,19 +175,9 @@ def _bill(method: Method, config: SearchConfig, workers: int) -> MethodBill:
     experiment = method.experiment(method.first_values())
     if config.settings.resources.device(experiment.device) == "cpu":  # as its trials, see trainable
         experiment = experiment.with_values({"device": "cpu"})
-    times: list[float] = []
-
-    def on_row(row: Row) -> None:
-        times.append(time.perf_counter())
-        built.trainer.should_stop = built.trainer.should_stop or _timed(times)
-
-    built = build(experiment.with_values({"eval_every": 1}), on_row)
-    with quiet():
-        built.trainer.fit(built.module, built.datamodule)
-    made = len(times)
-    per_round = (times[-1] - times[0]) / max(made - 1, 1)
+    alone = probe(experiment)
     pack = usual_size(method, search, workers)
-    packed = per_round if pack == 1 else _packed_seconds(experiment, pack)
+    packed = alone.seconds if pack == 1 else probe_pack(experiment, alone, pack)
     trials, rounds = method.trials(search), method.trial_rounds(search)
     confirmations = search.confirm_seeds * min(search.confirm_top, trials)
     runs = trials * search.seeds + confirmations
@@ -208,30 +190,12 @@ def _bill(method: Method, config: SearchConfig, workers: int) -> MethodBill:
         exact=method.exact(search),
         runs=runs,
         rounds=searched + confirmed,
-        client_samples=int((searched + confirmed) * built.module.client_samples / made),
-        seconds=searched * packed + confirmed * per_round,
-        least_seconds=least * packed + confirmed * per_round,
+        client_samples=int((searched + confirmed) * alone.client_samples),
+        seconds=searched * packed + confirmed * alone.seconds,
+        least_seconds=least * packed + confirmed * alone.seconds,
         inherits=inherit.source if inherit else "",
         pack=pack,
     )
-
-
-def _timed(times: Sequence[float]) -> bool:
-    """Whether so many ends of rounds are enough to say what one takes."""
-    enough = len(times) > 1 and times[-1] - times[0] > PROBE_SECONDS
-    return enough or len(times) == PROBE_ROUNDS
-
-
-def _packed_seconds(experiment: Experiment, pack: int) -> float:
-    """Return what a round takes one of so many runs that go as one computation."""
-    times: list[float] = []
-
-    def on_round() -> range:
-        times.append(time.perf_counter())
-        return range(pack if _timed(times) else 0)
-
-    run_pack([experiment.with_values({"eval_every": 1})] * pack, on_round=on_round)
-    return (times[-1] - times[0]) / max(len(times) - 1, 1) / pack
 
 
 def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fltune.errors import ConfigError, DataError
 from fltune.search.config import SearchConfig
-from fltune.search.plan import _timed, plan, print_bill
+from fltune.search.plan import plan, print_bill
 from fltune.search.preparation import check_data
 
 RAW = {
@@ -194,11 +194,3 @@ def test_a_packed_search_is_timed_in_packs_and_says_so():
     out = io.StringIO()
     print_bill(packed, SearchConfig.parse(raw), Console(file=out, width=200))
     assert "go as one computation in a worker, timed so: 3 of Grid, 4 of Drawn" in out.getvalue()
-
-
-def test_two_rounds_are_enough_where_they_are_long():
-    assert not _timed([0.0])
-    assert not _timed([0.0, 2.9])
-    assert _timed([0.0, 3.1])
-    assert not _timed([0.0, 0.1, 0.2, 0.3])
-    assert _timed([0.0, 0.1, 0.2, 0.3, 0.4])

@@ -44,10 +44,10 @@ def test_a_full_disk(night, undisturbed):
 
 @pytest.fixture
 def small_disk(night):
-    """A disk of a few megabytes for logs and store."""
+    """A small disk for logs and store; a finished search leaves a page of some 5 MB there."""
     disk = night.folder / "mlruns"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("may not mount a small disk here")
     yield disk
