@@ -53,7 +53,7 @@ def test_a_worker_killed_then_ctrl_c_then_everything_killed(night, undisturbed):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_killed_workers_cost_nothing(night, undisturbed, count):
-    command = night.search(slower=4)  # else it is over before two are seen at work again
+    command = night.search(slower=8)  # else it is over before two are seen at work again
     command.until(night.ended(4), "4 ended runs")
     for pid in command.until(lambda: command.workers()[:count], "runs"):
         kill(pid)
