@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import count, takewhile
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -122,16 +123,19 @@ class Asha(Rungs):
         maximize, rounds: see :class:`Rungs`.
         grace: rounds of the first rung.
         reduction: eta.
+        skipped: how many of the first rungs nobody is judged at.
     """
 
-    def __init__(self, maximize: bool, rounds: int, grace: float, reduction: float) -> None:
+    def __init__(
+        self, maximize: bool, rounds: int, grace: int, reduction: float, skipped: int = 0
+    ) -> None:
         super().__init__(maximize, rounds)
         self.reduction = reduction
-        self._at: dict[float, dict[int, float]] = {}
-        rung = float(grace)
-        while rung < rounds:
-            self._at[rung] = {}
-            rung *= reduction
+        # Each by its own power: brackets of Hyperband share rungs to the last bit.
+        rungs = (float(grace * reduction**k) for k in count(skipped))
+        self._at: dict[float, dict[int, float]] = {
+            rung: {} for rung in takewhile(lambda rung: rung < rounds, rungs)
+        }
 
     @property
     def rungs(self) -> list[float]:
@@ -186,12 +190,10 @@ class Hyperband(Rungs):
     ) -> None:
         super().__init__(maximize, rounds)
         fit = len(Asha(maximize, rounds, grace, reduction).rungs) + 1
-        count = min(fit, brackets or fit)
-        self.brackets = [
-            Asha(maximize, rounds, grace * reduction**s, reduction) for s in range(count)
-        ]
+        tables = min(fit, brackets or fit)
+        self.brackets = [Asha(maximize, rounds, grace, reduction, s) for s in range(tables)]
         heights = [len(bracket.rungs) for bracket in self.brackets]
-        self._shares = [math.ceil(count / (r + 1) * reduction**r) for r in heights]
+        self._shares = [math.ceil(tables / (r + 1) * reduction**r) for r in heights]
         self._assigned: list[int] = []
 
     def bracket(self, number: int) -> int:

@@ -7,7 +7,7 @@ import shlex
 import pytest
 import yaml
 from fake_workers import GRID, Disk, Night, config_of, row_at, well
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -67,6 +67,9 @@ def test_who_judges_by_round(given, growth):
     grace=st.integers(1, 130),
     reduction=st.floats(1.01, 6),
     scheduler=st.sampled_from(["asha", "hyperband"]),
+)
+@example(  # where powers and repeated products round differently
+    first=1, clients=8, rounds=9, every=1, grace=1, reduction=1.125, scheduler="hyperband"
 )
 def test_each_rung_is_judged_by_its_own_and_the_end_by_all(first, clients, rounds, every, **own):
     growth = panel(first, clients, rounds, every, **own)
