@@ -1,6 +1,8 @@
-"""What an experiment claims and how its figure is drawn: two sections of a search file.
+"""What an experiment claims, and how its figure and its table are: three sections of a search file.
 
     figure: {y: [val/accuracy], panels: method}
+    numbers:
+      accuracy: {table: Table 1, columns: {Synthetic-(0,0): {data: Synthetic 0-0}}}
     claims:
       fedavg-collapses:
         says: FedAvg collapses at a server rate of 5
@@ -17,7 +19,7 @@ in each; ``METHOD @ LABEL, LABEL`` is one cell alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -53,13 +55,9 @@ class Theirs(Section):
     columns: Annotated[list[str], Field(min_length=1)] = Field(description="column labels")
 
 
-class Claim(Section):
-    """One claim: a statistic of the confirmed runs, and what it must be."""
+class Reading(Section):
+    """The one number that is read from a run."""
 
-    says: str = Field(description="the claim in words")
-    statistic: StatisticName = Field(description="see fltune.reproduce.statistics")
-    of: str = Field(description="a method, a method in one cell, or a computed value's name")
-    than: str | None = Field(None, description="what it is compared with")
     metric: str = Field("test/accuracy", description="of a run's end, or of its rows")
     take: Take = Field(
         "last",
@@ -69,26 +67,9 @@ class Claim(Section):
     )
     over: Count = Field(10, description="evaluations that mean, sd and best look at")
     target: Real | None = Field(None, description="of the metric, for rounds")
-    along: str | None = Field(None, description="the axis that a statistic goes along")
-    labels: list[str] = Field([], description="of that axis, in order; empty: all")
-    where: dict[str, str] = Field({}, description="a label for each axis that is held")
-    above: Real | None = Field(None, description="the statistic must be at least this")
-    below: Real | None = Field(None, description="the statistic must be at most this")
-    theirs: Theirs | None = Field(None, description="the printed numbers, where there are any")
-    note: str = Field("", description="what explains the outcome; it decides nothing")
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Claim:
-        if self.above is None and self.below is None:
-            raise problem("give a threshold: above, below, or both")
-        if self.above is not None and self.below is not None and self.above > self.below:
-            raise problem(f"above {self.above:g} leaves nothing below {self.below:g}")
-        if (self.than is not None) != (self.statistic in TWO_SIDED):
-            word = "needs" if self.than is None else "knows no"
-            raise problem(f"{self.statistic} {word} than")
-        if (self.along is not None) != (self.statistic in ALONG):
-            word = "needs" if self.along is None else "knows no"
-            raise problem(f"{self.statistic} {word} along")
+    def _has_its_target(self) -> Self:
         if (self.target is not None) != (self.take == "rounds"):
             word = "needs" if self.target is None else "has no use for"
             raise problem(f"take: {self.take} {word} a target")
@@ -109,6 +90,36 @@ class Claim(Section):
             "setting": f"the chosen {self.metric}",
         }
         return words[self.take]
+
+
+class Claim(Reading):
+    """One claim: a statistic of the confirmed runs, and what it must be."""
+
+    says: str = Field(description="the claim in words")
+    statistic: StatisticName = Field(description="see fltune.reproduce.statistics")
+    of: str = Field(description="a method, a method in one cell, or a computed value's name")
+    than: str | None = Field(None, description="what it is compared with")
+    along: str | None = Field(None, description="the axis that a statistic goes along")
+    labels: list[str] = Field([], description="of that axis, in order; empty: all")
+    where: dict[str, str] = Field({}, description="a label for each axis that is held")
+    above: Real | None = Field(None, description="the statistic must be at least this")
+    below: Real | None = Field(None, description="the statistic must be at most this")
+    theirs: Theirs | None = Field(None, description="the printed numbers, where there are any")
+    note: str = Field("", description="what explains the outcome; it decides nothing")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Claim:
+        if self.above is None and self.below is None:
+            raise problem("give a threshold: above, below, or both")
+        if self.above is not None and self.below is not None and self.above > self.below:
+            raise problem(f"above {self.above:g} leaves nothing below {self.below:g}")
+        if (self.than is not None) != (self.statistic in TWO_SIDED):
+            word = "needs" if self.than is None else "knows no"
+            raise problem(f"{self.statistic} {word} than")
+        if (self.along is not None) != (self.statistic in ALONG):
+            word = "needs" if self.along is None else "knows no"
+            raise problem(f"{self.statistic} {word} along")
+        return self
 
     @property
     def formula(self) -> str:
@@ -156,10 +167,33 @@ class FigureSection(Section):
     last: Count | None = Field(None, description="only the last so many rounds")
 
 
+class Numbers(Reading):
+    """A printed table of which ours are shown beside theirs; a number is one method's in a cell."""
+
+    table: str = Field(description="as the paper numbers it: Table 4")
+    columns: Annotated[dict[str, dict[str, str]], Field(min_length=1)] = Field(
+        description="by printed label, what of ours a column is: a label for each of some axes"
+    )
+    rows: dict[str, dict[str, str]] = Field(
+        {},
+        description="likewise; `method` is one more axis. Empty: the rows that are called as our "
+        "methods are",
+    )
+
+    @model_validator(mode="after")
+    def _is_of_one_run(self) -> Self:
+        if self.take in ("equal_bits", "equal_uplink"):
+            raise problem(f"take: {self.take} is for claims, which say whom a run is compared with")
+        return self
+
+
 class Claims(Section):
     """The part of a file that is judged."""
 
     figure: FigureSection = FigureSection()
+    numbers: dict[str, Annotated[Numbers, BeforeValidator(lambda raw: validate(Numbers, raw))]] = (
+        Field({}, description="printed tables, by a name of ours")
+    )
     claims: dict[str, Named] = Field({}, description="by name")
     computes: str | None = Field(None, description="what there is instead of training")
 

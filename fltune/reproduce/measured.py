@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fltune.reproduce.page import NOTE, markdown_table, save
+from fltune.reproduce.page import NOTE, markdown_table, numbers_lines, save
 from fltune.reproduce.reproduction import NOT_RUN, Outcome
 
 RESULTS = Path("measured") / "reproductions"
@@ -93,5 +93,6 @@ def _section(result: Mapping[str, Any]) -> list[str]:
         "",
         *markdown_table(HEADS, rows),
         "",
+        *numbers_lines(result.get("numbers", ())),
         *(f"{c['claim']}: {c['note']}.\n" for c in result["claims"] if c.get("note")),
     ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from fltune.errors import FltuneError
 from fltune.report.parts import document, figure, table
+from fltune.reproduce import numbers
 from fltune.reproduce.judge import Judgement, worst
 from fltune.reproduce.reproduction import JUDGED, Outcome
 
@@ -100,6 +103,8 @@ def as_markdown(outcome: Outcome) -> str:
         rows = claim_rows(outcome.judgements)
         lines += ["## Claims", "", *markdown_table(HEADS, rows), "", NOTE, ""]
         lines += [f"{j.claim}: {j.note}.\n" for j in outcome.judgements if j.note]
+    if outcome.numbers:
+        lines += ["## Numbers", "", *numbers_lines([asdict(t) for t in outcome.numbers])]
     if outcome.pictures:
         lines += ["## Figure", "", f"Drawn in [{entry.name}.html]({entry.name}.html).", ""]
         lines += [f"- {p.title}: {v.text}" for p in outcome.pictures for v in p.views]
@@ -107,6 +112,14 @@ def as_markdown(outcome: Outcome) -> str:
     if outcome.rows:
         lines += ["## Results", "", *markdown_table(outcome.heads, outcome.rows), ""]
     return "\n".join(lines)
+
+
+def numbers_lines(tables: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of printed tables with ours in them: title, heads and rows of each."""
+    lines = []
+    for one in tables:
+        lines += [f"{one['title']}.", "", *markdown_table(one["heads"], one["rows"]), ""]
+    return [*lines, numbers.NOTE, ""] if lines else []
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -124,6 +137,11 @@ def as_html(outcome: Outcome) -> str:
     """Return the HTML page, one file with its figures."""
     entry = outcome.entry
     sections = {"claims": ("Claims", _claims(outcome))}
+    if outcome.numbers:
+        sections["numbers"] = (
+            "Numbers",
+            "".join(map(_numbers, range(len(outcome.numbers)), outcome.numbers)),
+        )
     if outcome.pictures:
         sections["figure"] = ("Figure", "".join(map(figure, outcome.pictures)))
     if outcome.rows:
@@ -152,6 +170,14 @@ def _claims(outcome: Outcome) -> str:
     notes = [f"<p>{escape(f'{j.claim}: {j.note}')}.</p>" for j in outcome.judgements if j.note]
     shown = table("table-claims", NOTE, list(HEADS), rows, texts=(0, 1, 2, 3, 4))
     return said + shown + "".join(notes)
+
+
+def _numbers(place: int, one: numbers.NumbersTable) -> str:
+    rows = [(row[0], list(row[1:]), False) for row in one.rows]
+    label = f"{one.title}. {numbers.NOTE}"
+    return table(
+        f"table-numbers-{place}", label, list(one.heads), rows, texts=range(len(one.heads))
+    )
 
 
 def index(outcomes: Sequence[Outcome]) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
 from fltune.errors import nearest
-from fltune.reproduce.claims import Claim, Theirs
+from fltune.reproduce.claims import Claim
 
 
 @functools.cache
@@ -23,20 +24,32 @@ def tables() -> dict[str, dict[str, Any]]:
     return json.loads(text)["tables"]
 
 
-def problems(key: str, where: Theirs) -> list[str]:
+def problems(key: str, table: str, rows: Iterable[str], columns: Iterable[str]) -> list[str]:
     """Return which printed numbers are not there, with dotted keys."""
-    if where.table not in tables():
-        near = nearest(where.table, tables())
-        return [f"{key}.table: {where.table!r} is not printed{near}; there: {', '.join(tables())}"]
-    rows = tables()[where.table]["rows"]
-    wrong = [f"{key}.rows: no row {r!r}{nearest(r, rows)}" for r in where.rows if r not in rows]
+    if table not in tables():
+        near = nearest(table, tables())
+        return [f"{key}.table: {table!r} is not printed{near}; there: {', '.join(tables())}"]
+    there, asked = tables()[table]["rows"], list(rows)
+    wrong = [f"{key}.rows: no row {r!r}{nearest(r, there)}" for r in asked if r not in there]
     wrong += [
-        f"{key}.columns: row {row!r} has no column {column!r}{nearest(column, rows[row])}"
-        for row in where.rows
-        for column in where.columns
-        if row in rows and column not in rows[row]
+        f"{key}.columns: row {row!r} has no column {column!r}{nearest(column, there[row])}"
+        for row, column in itertools.product(asked, columns)
+        if row in there and column not in there[row]
     ]
     return wrong
+
+
+def text(table: str, row: str, column: str) -> str:
+    """Return a printed number, with its standard deviation where there is one; percent as fraction.
+
+    Raises:
+        KeyError: it is not printed.
+    """
+    scale = 0.01 if tables()[table]["percent"] else 1.0
+    cell = tables()[table]["rows"][row][column]
+    if isinstance(cell, list):
+        return " ± ".join(f"{part * scale:.4f}" for part in cell)
+    return cell if isinstance(cell, str) else f"{cell * scale:.4g}"
 
 
 def theirs(claim: Claim) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fltune.errors import nearest
-from fltune.reproduce.claims import Claim
+from fltune.reproduce.claims import Claim, Reading
 from fltune.search.config import SearchConfig
 from fltune.search.lane import Lane
 from fltune.search.method import Method
@@ -152,7 +152,9 @@ def _series(method: Method, runs: Sequence[TrialRecord] = (), lost: bool = False
     return Series(method.name, name, cell, rounds, runs, lost)
 
 
-def read(series: Series, claim: Claim, seeds: Iterable[int], budget: float = math.inf) -> BySeed:
+def read(
+    series: Series, reading: Reading, seeds: Iterable[int], budget: float = math.inf
+) -> BySeed:
     """Return the number of every run of a series.
 
     A run that diverged has the worst there is: an accuracy of 0, an infinite loss or deviation, and
@@ -160,45 +162,45 @@ def read(series: Series, claim: Claim, seeds: Iterable[int], budget: float = mat
 
     Args:
         series: whose runs.
-        claim: what is read.
+        reading: what is read.
         seeds: on which a series that was lost in the search counts as the worst.
         budget: bits, for ``equal_bits`` and ``equal_uplink``.
     """
     if series.lost:
-        return dict.fromkeys(seeds, _worst(series, claim))
-    return {run.seed: _read(run, series, claim, budget) for run in series.runs}
+        return dict.fromkeys(seeds, _worst(series, reading))
+    return {run.seed: _read(run, series, reading, budget) for run in series.runs}
 
 
-def _worst(series: Series, claim: Claim) -> float:
-    if claim.take == "rounds":
+def _worst(series: Series, reading: Reading) -> float:
+    if reading.take == "rounds":
         return series.rounds + 1.0
-    rising = natural_mode(claim.metric) == "max" and claim.take != "sd"
+    rising = natural_mode(reading.metric) == "max" and reading.take != "sd"
     return 0.0 if rising else math.inf
 
 
-def _read(run: TrialRecord, series: Series, claim: Claim, budget: float) -> float:
-    if claim.take == "setting":
-        return float(run.values[claim.metric])
+def _read(run: TrialRecord, series: Series, reading: Reading, budget: float) -> float:
+    if reading.take == "setting":
+        return float(run.values[reading.metric])
     if run.status != "complete":
-        return _worst(series, claim)
-    if claim.take == "last":
-        return _at_the_end(run, claim.metric)
-    if claim.take == "rounds":
-        return _reached(run, claim, series.rounds)
-    if claim.take in ("equal_bits", "equal_uplink"):
-        within = [row[claim.metric] for row in run.rows if bits(row, claim) <= budget]
+        return _worst(series, reading)
+    if reading.take == "last":
+        return _at_the_end(run, reading.metric)
+    if reading.take == "rounds":
+        return _reached(run, reading, series.rounds)
+    if reading.take in ("equal_bits", "equal_uplink"):
+        within = [row[reading.metric] for row in run.rows if bits(row, reading) <= budget]
         return within[-1] if within else math.nan
-    values = [row[claim.metric] for row in run.rows if claim.metric in row]
-    if claim.take == "best":
-        return max(values) if natural_mode(claim.metric) == "max" else min(values)
-    last = values[-claim.over :]
-    return float(np.mean(last) if claim.take == "mean" else np.std(last, ddof=1))
+    values = [row[reading.metric] for row in run.rows if reading.metric in row]
+    if reading.take == "best":
+        return max(values) if natural_mode(reading.metric) == "max" else min(values)
+    last = values[-reading.over :]
+    return float(np.mean(last) if reading.take == "mean" else np.std(last, ddof=1))
 
 
-def bits(row: Mapping[str, float], claim: Claim | None = None) -> float:
-    """Return what a run has sent so far, up and down; up alone for a claim about the uplink."""
+def bits(row: Mapping[str, float], reading: Reading | None = None) -> float:
+    """Return what a run has sent so far, up and down; up alone for what is read at equal uplink."""
     up, down = row.get("comm/up_bits", 0.0), row.get("comm/down_bits", 0.0)
-    return up if claim is not None and claim.take == "equal_uplink" else up + down
+    return up if reading is not None and reading.take == "equal_uplink" else up + down
 
 
 def _at_the_end(run: TrialRecord, metric: str) -> float:
@@ -208,10 +210,10 @@ def _at_the_end(run: TrialRecord, metric: str) -> float:
     return run.metrics.get(metric, math.nan)
 
 
-def _reached(run: TrialRecord, claim: Claim, rounds: int) -> float:
-    assert claim.target is not None
-    sign = 1.0 if natural_mode(claim.metric) == "max" else -1.0
+def _reached(run: TrialRecord, reading: Reading, rounds: int) -> float:
+    assert reading.target is not None
+    sign = 1.0 if natural_mode(reading.metric) == "max" else -1.0
     for row in run.rows:
-        if sign * row.get(claim.metric, math.nan) >= sign * claim.target:
+        if sign * row.get(reading.metric, math.nan) >= sign * reading.target:
             return row["round"]
     return rounds + 1.0

@@ -27,12 +27,12 @@ import fltune
 from fltune.errors import ConfigError, FltuneError
 from fltune.report.figures import Picture
 from fltune.report.spaces import missing_data
-from fltune.report.statistics import Interval
 from fltune.report.summary import finite
-from fltune.reproduce import printed
+from fltune.reproduce import numbers, printed
 from fltune.reproduce.catalogue import Entry
 from fltune.reproduce.computed import compute, worlds
-from fltune.reproduce.judge import Judgement, judge, judge_computed, number
+from fltune.reproduce.judge import Judgement, judge, judge_computed
+from fltune.reproduce.numbers import NumbersTable, mean_and_half
 from fltune.reproduce.pictures import draw
 from fltune.reproduce.readings import Evidence
 from fltune.search.campaign import Campaign
@@ -59,6 +59,7 @@ class Outcome:
         judgements: of its claims.
         facts: how it was run, in plain values.
         heads, rows: the table of results.
+        numbers: printed tables with ours in them.
         pictures: its figure.
     """
 
@@ -69,6 +70,7 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
     heads: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
+    numbers: Sequence[NumbersTable] = ()
     pictures: Sequence[Picture] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -86,6 +88,7 @@ class Outcome:
                                        for f in j.findings]}
                 for j in self.judgements
             ],
+            "numbers": [asdict(one) for one in self.numbers],
             "heads": list(self.heads),
             "rows": [list(row) for row in self.rows],
         }  # fmt: skip
@@ -161,6 +164,8 @@ def check_claims(entry: Entry, planned: Evidence) -> None:
         else:
             found += planned.problems(f"claims.{name}", claim)
     found += _wrong_references(entry)
+    for name, wanted in entry.claims.numbers.items():
+        found += numbers.problems(f"numbers.{name}", wanted, planned)
     panels = entry.claims.figure.panels
     if panels is not None and panels not in ("method", *planned.axes):
         known = ", ".join(("method", *planned.axes))
@@ -178,7 +183,9 @@ def _wrong_references(entry: Entry) -> list[str]:
         problem
         for name, claim in entry.claims.claims.items()
         if claim.theirs is not None
-        for problem in printed.problems(f"claims.{name}.theirs", claim.theirs)
+        for problem in printed.problems(
+            f"claims.{name}.theirs", claim.theirs.table, claim.theirs.rows, claim.theirs.columns
+        )
     ]
 
 
@@ -196,6 +203,10 @@ def _computed(entry: Entry, seeds: int) -> Outcome:
         f"claims.{name}.statistic: found {claim.statistic}; what is not trained is computed"
         for name, claim in entry.claims.claims.items()
         if claim.statistic != "computed"
+    ]
+    problems += [
+        f"numbers.{name}: found {wanted.table}; runs fill it, and what is not trained has none"
+        for name, wanted in entry.claims.numbers.items()
     ]
     if problems:
         raise ConfigError(problems, str(entry.path))
@@ -251,7 +262,8 @@ def _trained(
     heads, rows = results_table(evidence)
     pictures = draw(evidence, entry.claims.figure)
     status = FAILED if failed else JUDGED
-    return Outcome(entry, status, reason, judged, facts, heads, rows, pictures)
+    tables = [numbers.fill(wanted, evidence) for wanted in entry.claims.numbers.values()]
+    return Outcome(entry, status, reason, judged, facts, heads, rows, tables, pictures)
 
 
 def _session(config: SearchConfig, entry: Entry, out: Console, quiet: bool) -> Session:
@@ -291,21 +303,12 @@ def results_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     rows = []
     for one in evidence.series.values():
         whole = [run for run in one.runs if run.status != "diverged"]
-        cells = [_cell([r.metrics.get(m, float("nan")) for r in whole]) for m in metrics]
+        cells = [mean_and_half([r.metrics.get(m, float("nan")) for r in whole]) for m in metrics]
         diverged = "all" if one.lost else str(len(one.runs) - len(whole))
         settings = one.runs[0].values if one.runs else {}
         chosen = ", ".join(f"{k} = {v}" for k, v in settings.items()) or "-"
         rows.append([one.name, chosen, *cells, str(len(one.runs)), diverged])
     return ["method", "chosen", *metrics, "seeds", "diverged"], rows
-
-
-def _cell(values: Sequence[float]) -> str:
-    interval = Interval.of(values)
-    if interval is None:
-        return "-"
-    if interval.seeds == 1:
-        return number(interval.mean)
-    return f"{interval.mean:.4f} ± {interval.high - interval.mean:.4f}"
 
 
 def _facts(entry: Entry, seeds: int, settings: Sequence[str]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ SECTIONS = (
     "name",
     "claims",
     "figure",
+    "numbers",
 )
 SETTINGS = ("about", "search", "tracking", "resources", "ray")
 

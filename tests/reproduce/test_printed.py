@@ -5,7 +5,7 @@ import pytest
 from made_by_hand import claim
 
 from fltune.reproduce.claims import Theirs
-from fltune.reproduce.printed import problems, tables, theirs
+from fltune.reproduce.printed import problems, tables, text, theirs
 
 SPECIFICATION = Path(__file__).parents[3] / "shared" / "spec" / "paper_tables.json"
 
@@ -30,6 +30,18 @@ def test_a_censored_number_stays_text():
 
 
 @pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (("Table 1", "FedCDR", "Synthetic-(5,5)"), "0.8576 ± 0.0037"),
+        (("Table 8", "CR+FedAvg", "alpha=0.1 stragglers 90%"), ">400"),
+        (("Table 8", "CR+FedAvg", "alpha=0.1 stragglers 0%"), "386"),
+    ],
+)
+def test_a_number_is_shown_as_printed(place, expected):
+    assert text(*place) == expected
+
+
+@pytest.mark.parametrize(
     ("where", "message"),
     [
         ({"table": "Table 44"}, "'Table 44' is not printed; did you mean 'Table 4'"),
@@ -39,7 +51,8 @@ def test_a_censored_number_stays_text():
 )
 def test_what_is_not_printed_is_refused(where, message):
     good = {"table": "Table 1", "rows": ["FedCDR"], "columns": ["Synthetic-(5,5)"]}
-    (problem,) = problems("claims.c.theirs", Theirs.model_validate({**good, **where}))
+    asked = {**good, **where}
+    (problem,) = problems("claims.c.theirs", asked["table"], asked["rows"], asked["columns"])
     assert problem.startswith("claims.c.theirs.")
     assert message in problem
 

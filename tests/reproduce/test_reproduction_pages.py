@@ -9,6 +9,7 @@ from fltune.reproduce.catalogue import Entry
 from fltune.reproduce.claims import Claims, FigureSection
 from fltune.reproduce.judge import judge
 from fltune.reproduce.measured import PAGE, RESULTS, keep, render
+from fltune.reproduce.numbers import NOTE, NumbersTable
 from fltune.reproduce.page import as_html, as_markdown, index, write
 from fltune.reproduce.pictures import draw
 from fltune.reproduce.reproduction import NOT_RUN, Outcome
@@ -45,6 +46,7 @@ def outcome():
         facts=FACTS,
         heads=("method", "test/accuracy"),
         rows=[[NASTY, "0.91"], ["B", "0.51"]],
+        numbers=[NumbersTable("Table 9: test/accuracy", ["", "here"], [[NASTY, "0.91 (0.93)"]])],
         pictures=draw(found, FigureSection(panels="eta", y=["val/accuracy"])),
     )
 
@@ -71,6 +73,16 @@ def test_the_pages_say_claim_numbers_and_verdict(outcome):
     assert "leads: because" in text
     assert "leads: because." in as_markdown(outcome)
     assert "b" not in page.seen  # a method's name is no markup
+
+
+def test_printed_tables_stand_with_ours_in_them(outcome, tmp_path):
+    page = Tags()
+    page.feed(as_html(outcome))
+    keep([outcome], tmp_path)
+    kept = (tmp_path / PAGE).read_text()
+    for text in (" ".join(page.text), as_markdown(outcome), kept):
+        for said in ("Table 9: test/accuracy", "0.91 (0.93)", NOTE):
+            assert said in text
 
 
 def test_a_cell_of_a_markdown_table_stays_one_cell(outcome):
