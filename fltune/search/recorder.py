@@ -1,7 +1,9 @@
 """Writes ended runs to MLflow, and catches up where the store was away.
 
 The search's own log has every run before the store hears of it, so a store that fails costs
-nothing: it is asked again from time to time, and `fltune sync` sends what it still lacks.
+nothing: it is asked again from time to time, and `fltune sync` sends what it still lacks. A run
+takes MLflow a tenth of a second, most of it waiting for the disk; so runs are sent beside the
+search, by one thread, which alone talks to the store.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from rich.markup import escape
 
 from fltune.report.summary import MethodSummary, Summary, mean_curve
 from fltune.search.config import SearchConfig
+from fltune.search.courier import Courier
 from fltune.search.entries import Fixed
 from fltune.search.method import Method
 from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
@@ -51,6 +54,7 @@ class Recorder:
         self.console = console
         self.sync_hint = sync_hint
         self.missing: list[TrialRecord] = []
+        self._courier = Courier("tracking")
         self._open_tree = open_tree
         self._tree: SearchTree | None = None
         self._branches: dict[str, MethodBranch] = {}
@@ -60,10 +64,13 @@ class Recorder:
     def start(self, earlier: Sequence[TrialRecord] = ()) -> None:
         """Make the run of every method; send what an earlier process could not."""
         self.missing = list(earlier)
-        self._catch_up()
+        self._courier.now(self._catch_up)
 
     def ended(self, record: TrialRecord) -> None:
-        """Keep one ended run."""
+        """Keep one ended run; it is sent while the search goes on."""
+        self._courier.later(self._ended, record)
+
+    def _ended(self, record: TrialRecord) -> None:
         self.missing.append(record)
         waited = time.monotonic() - (self._failed_at or 0.0)
         if self._failed_at is None or waited > PATIENCE_SECONDS:
@@ -145,7 +152,7 @@ class Recorder:
                 self._tree.run.log_text(text, path)
             self._tree.finish(note, views=views_of(summary, self._searched(summary)))
 
-        done = self._catch_up() and self._attempt(write)
+        done = self._courier.now(lambda: self._catch_up() and self._attempt(write))
         if not done:
             self.console.print(
                 f"The tracking store lacks this search's results; they are kept on this disk. When "
@@ -192,9 +199,14 @@ class Recorder:
         return self._sent_before + sum(branch.sent for branch in self._branches.values())
 
     def close(self) -> None:
-        """Leave no run open; for a search that does not come to its end now."""
-        if self._tree is not None and self._failed_at is None:
-            self._attempt(lambda: self._tree.__exit__(None, None, None))  # type: ignore[union-attr]
+        """Send what has ended and leave no run open; nothing can be kept any more."""
+        self._courier.now(self._close_tree)
+        self._courier.close()
+
+    def _close_tree(self) -> None:
+        tree = self._tree
+        if tree is not None and self._failed_at is None:
+            self._attempt(lambda: tree.__exit__(None, None, None))
 
     def _attempt(self, write: Callable[[], None]) -> bool:
         """Do what may fail with the store; the tree is opened anew after it did."""

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ _IMPATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "4", "MLFLOW_HTTP_REQUEST_MAX_RETRI
 # anyone unless the user turned that on.
 _SILENT = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 _TALKATIVE = ("mlflow", "alembic", "urllib3.connectionpool")
+_ARRANGED: ContextVar[bool] = ContextVar("arranged", default=False)
 
 
 class TrackingError(FltuneError):
@@ -33,8 +35,9 @@ def tracking_calls(uri: str) -> Iterator[None]:
     """Run MLflow calls silently; a store that fails raises :class:`TrackingError`.
 
     What MLflow calls an invalid value is a bug of the caller, not of the store, and passes as is.
+    Around many calls it saves each of them a millisecond.
     """
-    with _environment(_SILENT | _BOUNDED, override=False), _muted_loggers():
+    with _silent_and_bounded():
         from mlflow.exceptions import MlflowException
 
         try:
@@ -45,6 +48,19 @@ def tracking_calls(uri: str) -> Iterator[None]:
             raise TrackingError(
                 f"the tracking store {redact(uri)} failed: {_reason(error, uri)}"
             ) from error
+
+
+@contextmanager
+def _silent_and_bounded() -> Iterator[None]:
+    if _ARRANGED.get():
+        yield
+        return
+    arranged = _ARRANGED.set(True)
+    try:
+        with _environment(_SILENT | _BOUNDED, override=False), _muted_loggers():
+            yield
+    finally:
+        _ARRANGED.reset(arranged)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from fltune.tracking.client import tracking_calls
 from fltune.tracking.series import with_final
 from fltune.tracking.store import PARENT, FoundRun, Store, TrackedRun
 from fltune.tracking.views import SHARED, View
@@ -172,12 +173,13 @@ class MethodBranch:
 
         A run is made twice where the answer to the first call was lost with the connection.
         """
-        children = self._store.find({PARENT: self.run.id})
+        found = self._store.find({PARENT: self.run.id})
+        children = [child for child in found if _KEY in child.tags]  # others are a user's own
         for child in sorted(children, key=lambda c: c.status in STATUSES.values()):
-            twin = self._children.get(child.tags.get(_KEY, ""))
+            twin = self._children.get(child.tags[_KEY])
             if twin is not None:
                 self._store.delete(twin.id)
-            self._children[child.tags.get(_KEY, "")] = child
+            self._children[child.tags[_KEY]] = child
 
     def _start(self, params: Mapping[str, Any]) -> TrackedRun:
         return self._store.start_run(self.name, self._tree.run, params, self._tags)
@@ -249,7 +251,10 @@ class MethodBranch:
             self._store.delete(written.id)
         tags |= {_SEARCH: self._tree.name, _METHOD: self.name, "fltune.status": status}
         tags |= {"fltune.stop_reason": stop_reason} if stop_reason else {}
-        with self._store.start_run(title[:_NAME_CHARACTERS], self.run, values, tags) as run:
+        with (
+            tracking_calls(self._store.uri),
+            self._store.start_run(title[:_NAME_CHARACTERS], self.run, values, tags) as run,
+        ):
             run.log_curve(with_final(rows, summary or {}))
             if config_yaml:
                 run.log_text(config_yaml, "experiment.yaml")
