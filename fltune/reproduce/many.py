@@ -89,3 +89,10 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         colour = COLOURS[row[-1]]
         shown.add_row(*map(escape, row[:-1]), f"[{colour}]{row[-1]}[/{colour}]")
     console.print(shown)
+    for one in outcome.numbers:
+        printed = Table(title=escape(f"{one.title}, ours (theirs)"), title_justify="left")
+        for head in one.heads:
+            printed.add_column(escape(head), overflow="fold")
+        for row in one.rows:
+            printed.add_row(*map(escape, row))
+        console.print(printed)

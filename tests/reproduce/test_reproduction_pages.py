@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 from made_by_hand import accuracies, claim, evidence, run, series
+from rich.console import Console
 
 from fltune.reproduce.catalogue import Entry
 from fltune.reproduce.claims import Claims, FigureSection
 from fltune.reproduce.judge import judge
+from fltune.reproduce.many import print_outcome
 from fltune.reproduce.measured import PAGE, RESULTS, keep, render
 from fltune.reproduce.numbers import NOTE, NumbersTable
 from fltune.reproduce.page import as_html, as_markdown, index, write
@@ -83,6 +85,14 @@ def test_printed_tables_stand_with_ours_in_them(outcome, tmp_path):
     for text in (" ".join(page.text), as_markdown(outcome), kept):
         for said in ("Table 9: test/accuracy", "0.91 (0.93)", NOTE):
             assert said in text
+
+
+def test_the_terminal_shows_verdicts_and_printed_tables(outcome):
+    console = Console(record=True, width=200)
+    print_outcome(outcome, console)
+    said = console.export_text()
+    for text in ("mini-x: 1 claims: 1 shown", "Table 9: test/accuracy", "0.91 (0.93)"):
+        assert text in said
 
 
 def test_a_cell_of_a_markdown_table_stays_one_cell(outcome):
