@@ -93,6 +93,6 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         printed = Table(title=escape(f"{one.title}, ours (theirs)"), title_justify="left")
         for head in one.heads:
             printed.add_column(escape(head), overflow="fold")
-        for row in one.rows:
-            printed.add_row(*map(escape, row))
+        for cells in one.rows:
+            printed.add_row(*map(escape, cells))
         console.print(printed)
