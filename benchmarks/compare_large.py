@@ -37,7 +37,7 @@ from fltune.search.config import SearchConfig
 from fltune.search.jobs import Job
 from fltune.search.search import sync
 from fltune.search.state import SearchState
-from fltune.tracking import UI_ENVIRONMENT, Store, resolve_uri, ui_command
+from fltune.tracking import Store, resolve_uri, ui_command, ui_environment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the tests' browser
 from browser import CHROMIUM, Browser
@@ -146,7 +146,7 @@ def time_ui(root: Path) -> dict[str, float]:
     (parent,) = store.find({"fltune.kind": "search"})
     argv = ui_command(uri, PORT, root / "artifacts")
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(argv, env={**os.environ, **UI_ENVIRONMENT}, **silent)
+    server = subprocess.Popen(argv, env={**os.environ, **ui_environment(uri)}, **silent)
     home = f"http://127.0.0.1:{PORT}/"
     try:
         while True:

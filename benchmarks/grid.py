@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,16 +30,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from timed_lines import TimedLines
+from timed_search import FILE, METHOD, time_search
 
 from fltune.pieces import load_data
 from fltune.search.config import SearchConfig
-from fltune.search.search import search
-from fltune.search.state import SearchState
 
 HERE = Path(__file__).parent
-FILE = HERE.parent / "search_spaces" / "digits_fedgm.yaml"
-METHOD = "FedGM"
 COLUMNS = ("ray_start", "imports", "search", "end")
 MOMENTA = [0.7, 0.9, 0.95]
 SCRIPT, ALONE, PACKED = "careful script", "fltune, pack=1", "fltune"
@@ -48,37 +43,28 @@ SCRIPT, ALONE, PACKED = "careful script", "fltune, pack=1", "fltune"
 
 def by_fltune(rates: Sequence[float], rounds: int, workers: int, pack: str) -> dict[str, float]:
     """Run the grid through a search; return where its time went, in seconds."""
-    with tempfile.TemporaryDirectory(prefix="fltune-grid-") as folder:
-        settings = [
+    found = time_search(
+        [
             f"rounds={rounds}",
             f"methods.{METHOD}.space.server.lr={json.dumps({'grid': list(rates)})}",
             "search.sampler=grid",
-            "search.confirm_seeds=0",
             "search.average_last=1",  # the script reports its last evaluation
             f"search.concurrent={workers}",
             f"search.pack={pack}",
-            f"tracking.root={folder}",
-            f"tracking.uri=sqlite:///{folder}/mlflow.db",
         ]
-        config = SearchConfig.read(FILE, settings, [METHOD])
-        out = TimedLines()
-        started = time.time()
-        summary = search(config, name="grid", console=Console(file=out, width=200))
-        ended = time.time()
-        records = SearchState.find(Path(folder), "grid").records()
-    announced, said = next((t, line) for t, line in out.lines if " at a time" in line)
-    ends = [when for when, line in out.lines if line.startswith(f"{METHOD} ")]
-    packed = re.search(r"packs of up to (\d+)", said)
+    )
+    packed = re.search(r"packs of up to (\d+)", found.said)
+    together = int(packed[1]) if packed else 1
     # the runs of the first pack end together; their seconds are shares of its time
-    began = ends[0] - sum(r.seconds for r in records[: int(packed[1]) if packed else 1])
+    began = found.ends[0] - sum(r.seconds for r in found.records[:together])
     return {
-        "ray_start": announced - started,
-        "imports": began - announced,
-        "search": ends[-1] - began,
-        "end": ended - ends[-1],
-        "trials": len(records),
-        "together": int(packed[1]) if packed else 1,
-        "best": summary.methods[METHOD].val or 0.0,
+        "ray_start": found.announced - found.started,
+        "imports": began - found.announced,
+        "search": found.ends[-1] - began,
+        "end": found.ended - found.ends[-1],
+        "trials": len(found.records),
+        "together": together,
+        "best": found.summary.val or 0.0,
     }
 
 

@@ -38,7 +38,7 @@ from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedMod
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
 from fltune.federation.processes import Number, Processes
-from fltune.federation.quiet import quiet
+from fltune.federation.quiet import NoProfiler, quiet
 from fltune.federation.strategies import STRATEGIES, candidates
 from fltune.models.mlp import MLP
 from fltune.participation.base import Participation
@@ -202,6 +202,7 @@ class Product:
                     *(FedSGD(), DivergenceGuard(), Processes(processes), History()),
                     self.stopwatch,
                 ],
+                profiler=NoProfiler(),
                 limit_val_batches=0,
                 **dict.fromkeys(silent, False),  # type: ignore[arg-type]
             )

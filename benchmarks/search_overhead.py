@@ -16,27 +16,19 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from timed_lines import TimedLines
+from timed_search import METHOD, time_search
 
 from fltune.runner import run, use_threads
 from fltune.search.config import SearchConfig
 from fltune.search.record import TrialRecord
-from fltune.search.search import search
-from fltune.search.state import SearchState
-
-FILE = Path(__file__).parents[1] / "search_spaces" / "digits_fedgm.yaml"
-METHOD = "FedGM"
 
 
 @dataclass(frozen=True)
@@ -78,37 +70,28 @@ class Overhead:
 
 def measure(trials: int, rounds: int, sampler: str, workers: int | None, sample: int) -> Overhead:
     """Run one search, then a sample of its configs without it."""
-    with tempfile.TemporaryDirectory(prefix="fltune-overhead-") as folder:
-        settings = [
+    found = time_search(
+        [
             f"rounds={rounds}",
             f"search.trials={trials}",
             f"search.sampler={sampler}",
-            "search.confirm_seeds=0",
             "search.pack=1",
             f"search.concurrent={'null' if workers is None else workers}",
-            f"tracking.root={folder}",
-            f"tracking.uri=sqlite:///{folder}/mlflow.db",
         ]
-        config = SearchConfig.read(FILE, settings, [METHOD])
-        out = TimedLines()
-        started = time.time()
-        search(config, name="overhead", console=Console(file=out, width=200))
-        ended = time.time()
-        records = SearchState.find(Path(folder), "overhead").records()
-    announced, said = next((t, s) for t, s in out.lines if " at a time" in s)
-    at_once = int(said.split(" at a time")[0].split()[-1])
-    ends = [when for when, line in out.lines if line.startswith(f"{METHOD} ")]
+    )
+    records, ends = found.records, found.ends
+    at_once = int(found.said.split(" at a time")[0].split()[-1])
     # the first runs have a worker each, and no run before them
     first = [end - r.seconds for end, r in zip(ends, records, strict=True) if r.number < at_once]
     trains = statistics.mean(first)
-    plain, sampled = plain_seconds(config, records, at_once, sample)
+    plain, sampled = plain_seconds(found.config, records, at_once, sample)
     return Overhead(
         trials=len(records),
         workers=at_once,
-        ray_start=announced - started,
-        imports=trains - announced,
+        ray_start=found.announced - found.started,
+        imports=trains - found.announced,
         search=max(ends) - trains,
-        end=ended - max(ends),
+        end=found.ended - max(ends),
         trained=sum(r.seconds for r in records),
         plain=plain,
         sampled=sampled,

@@ -25,6 +25,7 @@ from fltune.experiment import DataSection, Experiment
 from fltune.federation.local import LocalSGD
 from fltune.parameters import describe
 from fltune.report.listing import REGISTRIES, listing
+from fltune.report.markdown import markdown_table
 from fltune.search.settings import RaySettings, Resources, SearchSettings, Tracking
 
 HERE = Path(__file__).parent
@@ -225,7 +226,7 @@ def _keys() -> str:
         ]
         lines += [f"## {name}", "", what, "", *_table(("key", "default", "what it is"), rows), ""]
     rows = [
-        (f"`{key}`", _shown(default), _cell(meta.range), _doc(meta.symbol, meta.doc))
+        (f"`{key}`", _shown(default), meta.range, _doc(meta.symbol, meta.doc))
         for key, default, meta in describe(LocalSGD)
     ]
     lines += ["## client", "", "The clients' local SGD.", ""]
@@ -319,12 +320,7 @@ def _roomy(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return [f"| {' | '.join(_cell(str(cell)) for cell in line)} |" for line in lines]
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return markdown_table(heads, [[*map(str, row)] for row in rows])
 
 
 if __name__ == "__main__":

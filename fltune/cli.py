@@ -17,6 +17,12 @@ from rich.console import Console
 
 from fltune.command_help import (
     KINDS,
+    File,
+    Json,
+    Methods,
+    Name,
+    Quiet,
+    Sets,
     complete_kinds,
     complete_methods,
     complete_searches,
@@ -32,31 +38,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-File = Annotated[
-    Path, typer.Argument(help="a search file (YAML)", metavar="FILE", show_default=False)
-]
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="name of a search",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=complete_searches,
-    ),
-]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option("--method", help="only this method (repeatable)", autocompletion=complete_methods),
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="override a value, by its dotted name"),
-]
-Json = Annotated[bool, typer.Option("--json", help="end with one JSON object on the last line")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", help="print the final table only; with --json, the object only")
-]
 
 
 @app.command(epilog=examples("search"))
@@ -324,8 +305,9 @@ def ui(
         raise ConfigError(f"there is no store at {path} yet; run a search first")
     home = path.parent if path is not None else root
     argv = tracking.ui_command(uri, port, home / "artifacts")
-    print(f"MLflow UI: http://127.0.0.1:{port}  (Ctrl-C ends it)", flush=True)
-    raise typer.Exit(subprocess.call(argv, env={**os.environ, **tracking.UI_ENVIRONMENT}))
+    here = f"http://127.0.0.1:{port}  (Ctrl-C ends it)"
+    print(f"MLflow UI: {tracking.redact(uri) if tracking.is_server(uri) else here}", flush=True)
+    raise typer.Exit(subprocess.call(argv, env={**os.environ, **tracking.ui_environment(uri)}))
 
 
 plots = typer.Typer(help="Draw pictures.")

@@ -1,4 +1,4 @@
-"""What the command line says of itself: examples under each help text, and what a shell completes.
+"""What the command line says of itself: examples, shared options, and what a shell completes.
 
 The examples of ``search`` and what follows it are one story: a search named ``first``. A test runs
 them all. Nothing here may import what is slow: a shell waits for it at every press of Tab.
@@ -7,6 +7,7 @@ them all. Nothing here may import what is slow: a shell waits for it at every pr
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -79,3 +80,31 @@ def complete_methods(context: typer.Context, incomplete: str) -> list[str]:
 def complete_kinds(incomplete: str) -> list[str]:
     """Return what can be listed."""
     return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+# what several commands take
+
+File = Annotated[
+    Path, typer.Argument(help="a search file (YAML)", metavar="FILE", show_default=False)
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="name of a search",
+        metavar="NAME",
+        show_default=False,
+        autocompletion=complete_searches,
+    ),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="only this method (repeatable)", autocompletion=complete_methods),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="override a value, by its dotted name"),
+]
+Json = Annotated[bool, typer.Option("--json", help="end with one JSON object on the last line")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="print the final table only; with --json, the object only")
+]

@@ -36,6 +36,7 @@ from fltune.federation.compression import COMPRESSORS
 from fltune.federation.delays import DELAYS
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import LOSSES
+from fltune.federation.precision import misfit
 from fltune.federation.work import WORK
 from fltune.models import MODELS
 from fltune.parameters import describe
@@ -241,7 +242,11 @@ class Experiment(Section):
         description="how the local solver works through a cohort; auto: by the model; fastest: by "
         "the clock, so that the last digits may differ from machine to machine",
     )
-
+    precision: Literal["full", "tf32", "bf16"] = Field(
+        "full",
+        description="of products in model and gradients; full: dtype's own; tf32: coarser matrix "
+        "products, device cuda only; bf16: bfloat16; parameters and updates stay float32",
+    )
     batch_norm: Literal["refuse", "batch_statistics", "average"] = Field(
         "refuse", description="what becomes of a model's running statistics"
     )
@@ -272,6 +277,8 @@ class Experiment(Section):
             wrong.append(
                 located("server", f"{text} with algorithm {self.algorithm.component_name!r}")
             )
+        if text := misfit(self.precision, self.dtype, self.device):
+            wrong.append(located("precision", text))
         if self.device == "cuda" and not torch.cuda.is_available():
             wrong.append(located("device", "found 'cuda'; there is no CUDA device here, use auto"))
         if wrong:

@@ -26,6 +26,7 @@ from fltune.federation.local import LocalSGD
 from fltune.federation.losses import LOSSES
 from fltune.federation.pack import MERGED, Pack
 from fltune.federation.pack_members import Member
+from fltune.federation.precision import matrix_products
 from fltune.federation.quiet import quiet
 from fltune.federation.strategies import STRATEGIES, choose_strategy
 from fltune.pieces import (
@@ -41,7 +42,8 @@ from fltune.runner import Run, RunResult, result_of
 
 SHARED = (
     *("data", "model", "loss", "participation", "work", "delays"),
-    *("rounds", "eval_every", "seed", "strategy", "batch_norm", "dtype", "device"),
+    *("rounds", "eval_every", "seed", "strategy", "precision", "batch_norm"),
+    *("dtype", "device"),
 )
 """Sections that the runs of a pack have in common."""
 
@@ -116,8 +118,9 @@ def _step(shared: _Shared) -> tuple[str, int, float]:
     experiment = shared.experiment
     data = load_data(experiment.data, experiment.seed)
     network, losses = build_network(experiment, data), LOSSES.load(experiment.loss)
-    own = experiment.strategy in STRATEGIES
-    strategy = experiment.strategy if own else choose_strategy(network, losses)
+    strategy: str = experiment.strategy
+    if strategy not in STRATEGIES:
+        strategy = choose_strategy(network, losses, experiment.precision)
     dimension = sum(p.numel() for p in network.parameters() if p.requires_grad)
     pattern = build_participation(experiment, data)
     clients = sum(len(next(iter(pattern))) for _ in range(LOOK_AHEAD)) / LOOK_AHEAD
@@ -216,7 +219,7 @@ class _Packing:
         if self.runs:
             first = self.experiments[0]
             pack = Pack(list(self.runs), self._leave, first.eval_every, self._stop)
-            with quiet():
+            with quiet(), matrix_products(first.precision):
                 build_trainer(first, []).fit(pack, self.source)
         for member, (place, _) in self.runs.items():
             if member.error is not None:

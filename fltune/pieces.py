@@ -19,7 +19,7 @@ from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedMod
 from fltune.federation.evaluation import ClientScores
 from fltune.federation.history import Row
 from fltune.federation.losses import LOSSES
-from fltune.federation.quiet import quiet
+from fltune.federation.quiet import NoProfiler, quiet
 from fltune.participation.base import Participation
 from fltune.preflight import try_out
 from fltune.randomness import derive_seed
@@ -100,6 +100,7 @@ def build_module(experiment: Experiment, data: FederatedData) -> FederatedModule
             seed=experiment.seed,
             batch_norm=experiment.batch_norm,
             clock=experiment.clock.build(),
+            precision=experiment.precision,
         )
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
@@ -173,6 +174,7 @@ def build_trainer(experiment: Experiment, callbacks: Sequence[L.Callback]) -> L.
             accelerator="gpu" if cuda else "cpu",
             devices=1,
             callbacks=list(callbacks),
+            profiler=NoProfiler(),
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,

@@ -8,11 +8,13 @@ arithmetic wraps: one call gives the shuffling keys of a whole cohort.
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _MASK = (1 << 64) - 1
@@ -21,6 +23,9 @@ _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 _GOLDEN_BITS, _FIRST_BITS, _SECOND_BITS = map(np.uint64, (_GOLDEN, _FIRST, _SECOND))
 _SHIFTS = np.array([30, 27, 31], dtype=np.uint64)
+_DROPPED = np.uint64(40)
+_CACHED = 1 << 15
+"""Numbers that are hashed together: they and what they become fit into a core's cache."""
 
 
 def _signed(value: int) -> int:
@@ -55,14 +60,18 @@ def mix_keys(z: Tensor) -> Tensor:
     """
     if z.device.type != "cpu":
         return mix(z)
-    bits = z.numpy().astype(np.uint64)  # a copy; every step is in place, so that all of them wrap
-    bits += _GOLDEN_BITS
+    bits = z.numpy().astype(np.uint64)  # a copy
+    _mix_in_place(bits)
+    return torch.from_numpy(bits.view(np.int64))
+
+
+def _mix_in_place(bits: NDArray[np.uint64]) -> None:
+    bits += _GOLDEN_BITS  # in place, so that all steps wrap
     bits ^= bits >> _SHIFTS[0]
     bits *= _FIRST_BITS
     bits ^= bits >> _SHIFTS[1]
     bits *= _SECOND_BITS
     bits ^= bits >> _SHIFTS[2]
-    return torch.from_numpy(bits.view(np.int64))
 
 
 def derive_seed(seed: int, *purpose: int | str) -> int:
@@ -158,3 +167,23 @@ def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     position = torch.arange(count, device=key.device, dtype=torch.int64)
     bits = _shift(mix(mix(position) ^ key.unsqueeze(-1)), 40)  # 24 bits: all that float32 can hold
     return (bits.to(torch.float32) * 2.0**-24).reshape(*key.shape, *shape)
+
+
+def uniform_rows(keys: Tensor, count: int) -> Tensor:
+    """Return :func:`uniform` of keys [C], [C, count]; on the host by NumPy, within the cache.
+
+    Not for what runs under ``torch.vmap``, which NumPy cannot see.
+    """
+    if keys.device.type != "cpu":
+        return uniform(keys, (count,))
+    places = mix_keys(torch.arange(count)).numpy().view(np.uint64)
+    rows = keys.numpy().view(np.uint64)[:, None]
+    found = np.empty((len(rows), count), np.float32)
+    wide = min(count, _CACHED)
+    high = max(1, _CACHED // max(wide, 1))
+    for row, place in itertools.product(range(0, len(rows), high), range(0, count, wide or 1)):
+        bits = places[place : place + wide] ^ rows[row : row + high]
+        _mix_in_place(bits)
+        found[row : row + high, place : place + wide] = bits >> _DROPPED
+    found *= np.float32(2.0**-24)
+    return torch.from_numpy(found)

@@ -31,6 +31,20 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group("ray"))
 
 
+@pytest.fixture
+def call(capsys):
+    """Return exit code, standard output and standard error of a command."""
+    from fltune.cli import main
+
+    def run(*argv):
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in argv])
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def prepare():
     """The module that lays out real data, which is not part of the project."""

@@ -7,7 +7,6 @@ import sys
 import pytest
 import yaml
 
-from fltune.cli import main
 from fltune.report.listing import REGISTRIES
 
 TINY = {
@@ -38,19 +37,6 @@ def file(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(TINY))
     return str(path)
-
-
-@pytest.fixture
-def call(capsys):
-    """Return exit code, standard output and standard error of a command."""
-
-    def run(*argv):
-        with pytest.raises(SystemExit) as ended:
-            main([str(a) for a in argv])
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def python(*argv, cwd=None):
@@ -228,31 +214,6 @@ def test_list_spaces_finds_the_files_below_the_working_directory(call, tmp_path,
     _, out, _ = call("list", "spaces", "--json")
     (entry,) = json.loads(out)
     assert entry["methods"] == ["FedAvg", "FedGM"]
-
-
-def test_ui_without_a_store_says_so(call, tmp_path):
-    code, out, err = call("ui", "--set", f"tracking.root={tmp_path / 'none'}")
-    assert (code, out) == (2, "")
-    assert "there is no store at" in err
-    assert "run a search first" in err
-    assert not (tmp_path / "none").exists()
-
-
-def test_ui_listens_on_this_machine_only(call, tmp_path, monkeypatch):
-    started = []
-    monkeypatch.setattr(
-        "fltune.cli.subprocess.call", lambda argv, env: started.append((argv, env)) or 0
-    )
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "mlflow.db").touch()
-    code, out, _ = call("ui", "--port", 5077, "--set", f"tracking.root={tmp_path}")
-    ((argv, env),) = started
-    assert code == 0
-    assert argv[argv.index("--host") + 1] == "127.0.0.1"
-    assert argv[argv.index("--port") + 1] == "5077"
-    assert f"sqlite:///{tmp_path / 'mlflow.db'}" in argv
-    assert env["MLFLOW_DISABLE_TELEMETRY"] == "true"
-    assert "http://127.0.0.1:5077" in out
 
 
 def test_an_interrupt_is_exit_code_130(call, file, monkeypatch):

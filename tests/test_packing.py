@@ -4,28 +4,20 @@ import math
 from dataclasses import dataclass
 
 import pytest
+import small_digits
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from fltune.algorithms.fedavg import FedAvg
 from fltune.errors import ConfigError, DataError
-from fltune.experiment import Experiment
 from fltune.federation import StopReason
 from fltune.packing import pack_key, run_pack, worth_packing
 from fltune.runner import RunResult, run
 
 
 def experiment(**changes):
-    raw = {
-        "data": {"name": "digits", "clients": 12},
-        "model": {"name": "mlp", "hidden": [8]},
-        "participation": {"kind": "uniform", "per_round": 4},
-        "rounds": 4,
-        "dtype": "float64",
-        "device": "cpu",
-    }
-    return Experiment.parse({**raw, **changes})
+    return small_digits.experiment(**{"dtype": "float64", **changes})
 
 
 def assert_same_result(packed, alone, relative=1e-6):

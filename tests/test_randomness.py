@@ -11,6 +11,7 @@ from fltune.randomness import (
     mix_keys,
     step_keys,
     uniform,
+    uniform_rows,
 )
 
 
@@ -55,6 +56,14 @@ def test_uniform_under_vmap_is_one_call_per_key():
     stacked = torch.vmap(lambda key: uniform(key, (3, 4)))(keys)
     assert torch.equal(stacked, torch.stack([uniform(key, (3, 4)) for key in keys]))
     assert len(stacked.unique()) == stacked.numel()
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"), [(1, 1), (3, 0), (0, 5), (40, 7), (7, 5000), (3, 2**15), (2, 100_001)]
+)
+def test_rows_in_blocks_are_the_same_numbers(rows, count):
+    keys = client_keys(1, 2, torch.arange(rows))
+    assert torch.equal(uniform_rows(keys, count), uniform(keys, (count,)))
 
 
 def test_uniform_rows_do_not_depend_on_the_rows_after_them():

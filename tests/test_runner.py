@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 from quadratics import quadratics
+from small_digits import cut_off_and_resumed, experiment
 
 from fltune.errors import ConfigError, DataError
 from fltune.experiment import Experiment
@@ -12,17 +13,6 @@ from fltune.federation.quiet import quiet
 from fltune.participation.trace import read_rounds
 from fltune.pieces import build_participation, load_data
 from fltune.runner import build, constant_loss, run, save_partition
-
-
-def experiment(**changes):
-    raw = {
-        "data": {"name": "digits", "clients": 12},
-        "model": {"name": "mlp", "hidden": [8]},
-        "participation": {"kind": "uniform", "per_round": 4},
-        "rounds": 4,
-        "device": "cpu",
-    }
-    return Experiment.parse({**raw, **changes})
 
 
 def test_the_same_seed_gives_the_same_numbers():
@@ -128,14 +118,7 @@ def test_a_recorded_run_is_replayed_bit_for_bit(tmp_path, pattern, extra, suffix
 
 def test_a_resumed_run_saves_all_its_cohorts(tmp_path):
     checkpoint, trace = tmp_path / "run.ckpt", tmp_path / "trace.json"
-
-    def killed(row):
-        if row["round"] == 3:
-            raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError, match="killed"):
-        run(experiment(), on_row=killed, checkpoint=checkpoint)
-    run(experiment(), checkpoint=checkpoint, resume=True, save_participation=trace)
+    cut_off_and_resumed(experiment(), 3, checkpoint, save_participation=trace)
     pattern = build(experiment()).datamodule.participation
     assert read_rounds(trace) == [next(iter(pattern)) for _ in range(4)]
 

@@ -155,8 +155,12 @@ def _permutations(
     root = mix_keys(keys.unsqueeze(1) ^ hashed[:passes])
     rank = mix_keys(root.unsqueeze(2) ^ hashed[:longest]) >> 1
     shuffled = _like(cut[:, None] & (np.arange(longest) < size[:, None]), keys).unsqueeze(1)
-    # all different, but for a chance of 2**-63 a pair: any sort gives the same order
-    rank = torch.where(shuffled, rank, place + BEYOND)
+    # with the place as its last bits a rank says where it came from: sorting numbers takes a third
+    # of the time of sorting places by them. Ties, 2**-40 a pair or rarer, go to the earlier place
+    low = (1 << longest.bit_length()) - 1
+    rank = torch.where(shuffled, rank & ~low, BEYOND) | place
     if rank.device.type == "cpu":  # NumPy's sort takes a third of the time of torch's
-        return torch.from_numpy(rank.numpy().argsort(axis=2))
-    return rank.argsort(dim=2)
+        rank.numpy().sort(axis=2)
+    else:
+        rank = rank.sort(dim=2).values
+    return rank & low

@@ -20,6 +20,7 @@ from fltune.federation.chain import Layer, read_chain
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.federation.losses import cross_entropy, squared_error
+from fltune.federation.precision import BF16, FULL
 from fltune.federation.ranked import Ranked
 
 Gradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -46,17 +47,22 @@ def _squared_error(output: Tensor, target: Tensor, weight: Tensor) -> tuple[Tens
 GRADIENTS: dict[Losses, Gradient] = {cross_entropy: _cross_entropy, squared_error: _squared_error}
 
 
-def can_be_dense(network: nn.Module, losses: Losses) -> bool:
-    """Whether the strategy ``dense`` knows all layers of a network, and the loss."""
-    return losses in GRADIENTS and read_chain(network) is not None
+def can_be_dense(network: nn.Module, losses: Losses, precision: str = FULL) -> bool:
+    """Whether the strategy ``dense`` knows all layers of a network, its precision and the loss."""
+    return precision != BF16 and losses in GRADIENTS and read_chain(network) is not None
 
 
-def check_dense(network: nn.Module, losses: Losses) -> None:
+def check_dense(network: nn.Module, losses: Losses, precision: str = FULL) -> None:
     """Refuse the strategy ``dense`` where it is not written.
 
     Raises:
-        ValueError: a loss or a layer that it does not know.
+        ValueError: a precision, a loss or a layer that it does not know.
     """
+    if precision == BF16:
+        raise ValueError(
+            "strategy = 'dense' adds its products to the parameters as they come, and has no "
+            "precision bf16; use strategy auto, stacked or loop"
+        )
     if losses not in GRADIENTS:
         name = getattr(losses, "__name__", str(losses))
         known = " and ".join(f.__name__ for f in GRADIENTS)

@@ -17,7 +17,9 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from fltune.federation.chain import Layer, read_chain
+from fltune.federation.layout import Arrange, choose_layout
 from fltune.federation.pool_first import pool_first
+from fltune.federation.precision import FULL, output_of
 from fltune.models.batch_norm import apply_policy, reset_counters, with_statistics
 from fltune.models.dropout import KeyedDropout, key_dropout
 
@@ -29,6 +31,7 @@ class FlatNetwork:
         network: any module. Its dropout layers are replaced by keyed ones, its BatchNorm layers by
             ones that bear a batch of one sample; a ReLU and a max-pooling after it change places.
         batch_norm: what becomes of running statistics; see :mod:`fltune.models.batch_norm`.
+        precision: of its arithmetic; see :mod:`fltune.federation.precision`.
 
     Attributes:
         names, shapes, sizes: of each trainable parameter, in the order they lie in x.
@@ -38,10 +41,13 @@ class FlatNetwork:
         ValueError: nothing to train, or running statistics that the policy does not allow.
     """
 
-    def __init__(self, network: nn.Module, batch_norm: str = "refuse") -> None:
+    def __init__(
+        self, network: nn.Module, batch_norm: str = "refuse", precision: str = FULL
+    ) -> None:
         apply_policy(network, batch_norm)
         pool_first(network)
         self.network = network
+        self.precision = precision
         self._normed = with_statistics(network)
         self.key_names = key_dropout(network)
         self._keyed = [m for m in network.modules() if isinstance(m, KeyedDropout)]
@@ -53,6 +59,7 @@ class FlatNetwork:
         self.sizes = [p.numel() for _, p in trainable]
         self.dimension = sum(self.sizes)
         self._flops: int | None = None
+        self._layout: Arrange | None = None
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -68,6 +75,17 @@ class FlatNetwork:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what another process reads anew: the chain's functions cannot be pickled."""
         return {k: v for k, v in self.__dict__.items() if k != "chain"}
+
+    def __call__(self, inputs: Tensor) -> Any:
+        """Return the network's output for one batch [B, ...] in any layout, with own parameters."""
+        output = output_of(self.network, inputs, self.precision)
+        return output.to_dense() if inputs.is_mkldnn else output
+
+    def layout(self, x: Tensor) -> Arrange:
+        """Return what lays samples x [n, ...] out as it trains quickest; chosen once."""
+        if self._layout is None:
+            self._layout = choose_layout(self.network, x, self.precision)
+        return self._layout
 
     @torch.no_grad()
     def flops(self, x: Tensor) -> int:
@@ -153,4 +171,6 @@ class FlatNetwork:
         """
         state = dict(zip(self.names, parts, strict=True))
         state.update(dict.fromkeys(self.key_names, key))
-        return functional_call(self.network, state, (inputs,))
+        return output_of(
+            lambda x: functional_call(self.network, state, (x,)), inputs, self.precision
+        )

@@ -1,14 +1,37 @@
-"""The memory layout of images: on a CPU, convolutions are quicker with channels last.
+"""The memory layout of images: on a CPU, convolutions have favourites.
 
-Measured for two convolutions with max-pooling on 3x32x32 images in float32: a third less time for a
-local step. Only sums are taken in another order. Nothing else is measured, so that other types and
+The quickest is ``blocked``, that of oneDNN, the library behind torch's convolutions. Not only they
+keep it, but max-pooling and the dense layers too, so that nothing is laid out anew in between. It
+took 0.70 of the time of channels last for a local step of two convolutions with max-pooling and
+three dense layers (32 images 3x32x32), 0.60 and 0.78 for two networks on images 1x28x28, 0.97 for
+four wider convolutions; one convolution on 8x8 pixels loses 0.2 ms a step, and is stacked anyway.
+Its max-pooling and its ReLU turn NaN into numbers. Local steps bear that, because the parameters of
+a network that diverges become NaN all the same; evaluation would not, and is done without it.
+
+Next comes channels last, for many more layers: a third less time than the usual layout. In all of
+them only sums are taken in another order. Only float32 on CPUs is measured, so that other types and
 devices keep their layout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+
+from fltune.federation.chain import has_hooks
+from fltune.federation.precision import FULL
+
+BLOCKED_LAYERS = (nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Linear, nn.Flatten, nn.Identity)
+"""Layers whose numbers are the same in the blocked layout; what lies between them is tried out."""
+
+Arrange = Callable[[Tensor], Tensor]
+
+
+def as_given(x: Tensor) -> Tensor:
+    """Return samples as they are."""
+    return x
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -19,11 +42,54 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous().as_strided(x.shape, (height * width, 1, width, 1))
 
 
+def blocked(x: Tensor) -> Tensor:
+    """Return images in oneDNN's own layout; so is what a network makes of them."""
+    return x.to_mkldnn()
+
+
+def choose_layout(network: nn.Module, x: Tensor, precision: str) -> Arrange:
+    """Return what brings samples x [n, ...] into the layout in which a network trains quickest.
+
+    Args:
+        network: in training mode.
+        x: at least one sample.
+        precision: of its arithmetic (:mod:`fltune.federation.precision`).
+    """
+    if precision == FULL and takes_blocked(network, x):
+        return blocked
+    return channels_last if prefers_channels_last(network, x) else as_given
+
+
+def _measured(network: nn.Module, x: Tensor) -> bool:
+    kind = x.dim() == 4 and x.dtype == torch.float32 and x.device.type == "cpu"
+    return kind and any(isinstance(m, nn.Conv2d) for m in network.modules())
+
+
+@torch.enable_grad()
+def takes_blocked(network: nn.Module, x: Tensor) -> bool:
+    """Whether a network can be trained on samples x [n, ...] in the blocked layout.
+
+    Its layers must be known; what its forward does with them is tried out, and raises where the
+    layout lacks it. No number has a say, so that a resumed run chooses as it did before.
+    """
+    if not _measured(network, x) or not torch.backends.mkldnn.is_available():
+        return False
+    for module in network.modules():
+        leaf = not any(True for _ in module.children())
+        if has_hooks(module) or (leaf and type(module) not in BLOCKED_LAYERS):
+            return False
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    try:
+        torch.autograd.grad(network(blocked(x[:1])).to_dense().sum(), parameters)
+    except RuntimeError:
+        return False
+    return True
+
+
 @torch.no_grad()
 def prefers_channels_last(network: nn.Module, x: Tensor) -> bool:
     """Whether a network is quicker with channels last, and can take such samples x [n, ...]."""
-    measured = x.dim() == 4 and x.dtype == torch.float32 and x.device.type == "cpu"
-    if not measured or not any(isinstance(m, nn.Conv2d) for m in network.modules()):
+    if not _measured(network, x):
         return False
     training = network.training
     network.eval()  # no running statistics move

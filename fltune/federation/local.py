@@ -242,7 +242,7 @@ class LocalSolver:
         team: the processes that share the work, where there are several.
 
     Raises:
-        ValueError: an unknown strategy, or one that the network does not allow.
+        ValueError: an unknown strategy, or one that the network or its precision does not allow.
     """
 
     def __init__(
@@ -250,10 +250,11 @@ class LocalSolver:
     ) -> None:
         from fltune.federation.strategies import AUTO, FASTEST, check_strategy, choose_strategy
 
+        model = (network.network, losses, network.precision)
         if strategy == AUTO:
-            strategy = choose_strategy(network.network, losses)
+            strategy = choose_strategy(*model)
         elif strategy != FASTEST:
-            check_strategy(strategy, network.network, losses)
+            check_strategy(strategy, *model)
         self.strategy = strategy
         self._by_cohort = strategy == AUTO
         self.timings: dict[str, float] = {}

@@ -11,7 +11,6 @@ from torch import Tensor
 from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan, take, take_inputs
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.layout import channels_last, prefers_channels_last
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
 from fltune.randomness import seed_global, step_keys
 
@@ -31,7 +30,7 @@ def solve_loop(
     steps = plan.steps.tolist()
     seeds = keys.tolist()
     step_key = step_keys(keys, torch.arange(len(plan.index), device=keys.device).unsqueeze(1))
-    images = prefers_channels_last(network.network, data.x)
+    arranged = network.layout(data.x)
     ends, sums, mean_losses, statistics = [], [], [], []
     for client, made in enumerate(steps):
         rule = Steps.of(problem, sgd, lr, client)
@@ -52,7 +51,7 @@ def solve_loop(
                 network.set_key(key)
                 x = take_inputs(data, batch, key)
                 with torch.enable_grad():
-                    output = network.network(channels_last(x) if images else x)
+                    output = network(arranged(x))
                     loss = losses(output, take(data.y, batch)).mean()
                     parts = torch.autograd.grad(loss, parameters)
                 if direct:

@@ -24,6 +24,7 @@ from fltune.federation.datamodule import Cohort, FederatedDataModule
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.layout import channels_last, prefers_channels_last
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver, Losses
+from fltune.federation.precision import FULL
 from fltune.federation.strategies import FASTEST
 from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
@@ -62,6 +63,7 @@ class FederatedModule(L.LightningModule):
         batch_norm: what becomes of running statistics: ``refuse``, ``batch_statistics`` or
             ``average`` (:mod:`fltune.models.batch_norm`).
         clock: how long rounds last in simulated time; none if left out.
+        precision: of the model's arithmetic (:mod:`fltune.federation.precision`).
 
     Attributes:
         x: the global model as a flat vector [d]; assigning moves the network.
@@ -88,11 +90,12 @@ class FederatedModule(L.LightningModule):
         seed: int = 0,
         batch_norm: str = "refuse",
         clock: Clock | None = None,
+        precision: str = FULL,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.network = network
-        self.flat = FlatNetwork(network, batch_norm)
+        self.flat = FlatNetwork(network, batch_norm, precision)
         self.losses = losses
         self.algorithm = algorithm
         self.sgd = sgd
@@ -355,7 +358,7 @@ class FederatedModule(L.LightningModule):
 
     def predict(self, x: Tensor) -> Any:
         """Return the global model's output for samples."""
-        return self.network(channels_last(x) if self._images(x) else x)
+        return self.flat(channels_last(x) if self._images(x) else x)
 
     def _images(self, x: Tensor) -> bool:
         if self._channels_last is None:  # asked once: the answer is a forward of one sample

@@ -1,11 +1,13 @@
-"""Silence for Lightning, whose advice is not about rounds."""
+"""Silence for Lightning, whose advice and bookkeeping are not about rounds."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from lightning.pytorch.profilers import PassThroughProfiler
 
 
 @contextmanager
@@ -23,3 +25,17 @@ def quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+class NoProfiler(PassThroughProfiler):
+    """Measures nothing, as Lightning's own does, but without a generator for each hook of a round.
+
+    A round calls some thirty hooks.
+    """
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Return a context that does nothing."""
+        return _NOTHING
+
+
+_NOTHING = nullcontext()

@@ -19,6 +19,7 @@ from fltune.federation.dense import can_be_dense, check_dense, solve_dense
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalResult, Losses, Strategy
 from fltune.federation.loop import solve_loop
+from fltune.federation.precision import FULL
 from fltune.federation.stacked import solve_stacked
 from fltune.models.batch_norm import sees_batches
 from fltune.models.dropout import KeyedDropout
@@ -53,13 +54,13 @@ REPETITIONS = 3
 _timed: dict[tuple[Any, ...], dict[str, float]] = {}  # seconds by strategy, of this process
 
 
-def choose_strategy(network: nn.Module, losses: Losses) -> str:
-    """Return what ``auto`` is for a network: ``dense`` for chains of dense layers.
+def choose_strategy(network: nn.Module, losses: Losses, precision: str = FULL) -> str:
+    """Return what ``auto`` is for a network: ``dense`` for chains of dense layers, unless in bf16.
 
     For others it is ``loop``, or stays ``auto`` where each cohort decides
     (:func:`choose_by_cohort`).
     """
-    if can_be_dense(network, losses):
+    if can_be_dense(network, losses, precision):
         return "dense"
     leaves = [m for m in network.modules() if not any(True for _ in m.children())]
     quick = all(isinstance(m, QUICK_LAYERS) for m in leaves)
@@ -86,7 +87,7 @@ def step_work(flops: float, samples: int) -> float:
     return 3.0 * flops * samples
 
 
-def check_strategy(name: str, network: nn.Module, losses: Losses) -> None:
+def check_strategy(name: str, network: nn.Module, losses: Losses, precision: str = FULL) -> None:
     """Refuse an unknown strategy, or one whose numbers would not be those of the loop.
 
     Raises:
@@ -99,7 +100,7 @@ def check_strategy(name: str, network: nn.Module, losses: Losses) -> None:
     if name == "stacked":
         check_stackable(network)
     if name == "dense":
-        check_dense(network, losses)
+        check_dense(network, losses, precision)
 
 
 def check_stackable(network: nn.Module) -> None:
@@ -122,12 +123,12 @@ def check_stackable(network: nn.Module) -> None:
             )
 
 
-def candidates(network: nn.Module, losses: Losses) -> list[str]:
-    """Return the strategies that a network and a loss allow."""
+def candidates(network: nn.Module, losses: Losses, precision: str = FULL) -> list[str]:
+    """Return the strategies that a network, a loss and a precision allow."""
     allowed = []
     for name in STRATEGIES:
         try:
-            check_strategy(name, network, losses)
+            check_strategy(name, network, losses, precision)
         except ValueError:
             continue
         allowed.append(name)
@@ -140,7 +141,8 @@ def time_strategies(
     """Return the median seconds of each candidate for the local work of a cohort.
 
     Solving has no side effect: results are thrown away, and random numbers are hashes. Measured
-    once in a process for each network, number of clients, batch size, dtype, device and threads.
+    once in a process for each network, number of clients, batch size, dtype, precision, device and
+    number of threads.
 
     Args:
         network: the model.
@@ -150,10 +152,10 @@ def time_strategies(
     """
     values = network.parameters[0]
     layers = (str(network.network), network.dimension, tuple(network.shapes))
-    machine = (values.dtype, str(values.device), torch.get_num_threads())
+    machine = (values.dtype, network.precision, str(values.device), torch.get_num_threads())
     key = (*layers, getattr(losses, "__name__", losses), plan.index.shape[1:], *machine)
     if key not in _timed:
-        names = candidates(network.network, losses)
+        names = candidates(network.network, losses, network.precision)
         seconds: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(1 + REPETITIONS):  # in turns: a drift of the machine hits them all
             for name in names:

@@ -21,9 +21,8 @@ from rich.table import Table
 from fltune.errors import ConfigError
 from fltune.report.explain import alone
 from fltune.report.references import Reference
-from fltune.report.summary import MethodSummary, Summary, finite
+from fltune.report.summary import MethodSummary, Summary, confirmed_runs, finite
 from fltune.report.table import own_name, print_summary, short, values_text, warnings_of
-from fltune.search.candidate import Candidate
 from fltune.search.lane import Lane
 from fltune.search.objective import Objective, natural_mode
 from fltune.search.record import TrialRecord
@@ -133,11 +132,7 @@ class Report:
     @property
     def headline(self) -> str:
         """What is tested: ``test/accuracy``, or ``test/loss`` where the task has no classes."""
-        named = [r.summary.metrics for r in self.rows if r.summary.test is not None]
-        if not named:  # nothing is confirmed yet: as in the search
-            loss = self.search.goals[0].metric.endswith("loss")
-            return "test/loss" if loss else "test/accuracy"
-        return "test/accuracy" if "test/accuracy" in named[0] else "test/loss"
+        return self.summary.headline
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the search's own object, and what the comparison adds."""
@@ -229,7 +224,7 @@ def missing(lane: Lane) -> str:
     if lane.confirmed and _capped(lane.search):  # the budget was spent before the trials were
         left = sum(c.status == "running" for c in lane.candidates.values())
     lacks = [f"{left} of {lane.planned} trials"] if left > 0 else []
-    seeds = _unconfirmed(lane, lane.winners)
+    seeds = lane.search.confirm_seeds * len(lane.winners) - confirmed_runs(lane)
     if seeds:
         lacks.append(f"{seeds} of {lane.planned_confirmations} confirmation runs")
     return f"{' and '.join(lacks)} still to come" if lacks else ""
@@ -238,13 +233,6 @@ def missing(lane: Lane) -> str:
 def _capped(search: SearchSettings) -> bool:
     caps = (search.max_seconds, search.max_client_samples, search.max_bytes)
     return any(cap is not None for cap in caps)
-
-
-def _unconfirmed(lane: Lane, winners: Sequence[Candidate]) -> int:
-    numbers = {c.number for c in winners}
-    return lane.search.confirm_seeds * len(numbers) - sum(
-        run.number in numbers for run in lane.confirmed
-    )
 
 
 def shared_yaml(frozen: Path) -> str:
@@ -323,7 +311,8 @@ def print_costs(report: Report, console: Console) -> None:
         table.add_column(column, justify="right")
     for row in report.rows:
         m = row.summary
-        cells = [bits_text(m.bits_up), bits_text(m.bits_down)]
+        confirmed = m.test is not None
+        cells = [bits_text(bits) if confirmed else "-" for bits in (m.bits_up, m.bits_down)]
         cells += [f"{m.client_samples:,}", "-" if m.optimism is None else f"{m.optimism:+.4f}"]
         if row.reach is not None:
             cells.insert(0, str(row.reach))

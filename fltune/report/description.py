@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fltune.report.compare import Report
+from fltune.report.markdown import literal
 from fltune.report.table import interval_text, markdown
 
 
@@ -25,7 +26,9 @@ def searched(report: Report) -> dict[str, str]:
         "chosen by": f"{search.objective_name}{many}{at_best}",
         "sampler": f"{search.sampler}, {search.trials} trials per method, each on {seeds}",
         "early stopping": search.scheduler,
-        "confirmation": f"{search.confirm_seeds} fresh seeds, on test data",
+        "confirmation": f"{search.confirm_seeds} fresh seeds, on test data"
+        if search.confirm_seeds
+        else "none",
     }
 
 
@@ -53,12 +56,12 @@ def description(report: Report, commands: Sequence[str]) -> str:
         report: the comparison.
         commands: that go on with the search.
     """
-    what = [f"- {key}: {text}" for key, text in searched(report).items()]
+    what = [f"- {key}: {literal(text)}" for key, text in searched(report).items()]
     page = "All figures are in the artifact `comparison.html`."
     won = markdown(report.summary, report.hint)
     return "\n".join(
         [
-            *outcome(report),  # first: the UI folds away all but the first lines
+            *map(literal, outcome(report)),  # first: the UI folds away all but the first lines
             "",
             page,
             "",

@@ -67,7 +67,7 @@ def explain(lane: Lane, candidate: Candidate, frozen: Path, console: Console) ->
         "rank": None if several else rank,
         "of": len(lane.front),
         "on_front": rank is not None if several else None,
-        "reason": candidate.rejected or (runs[0].message if runs else "it has not ended yet"),
+        "reason": _reason(candidate, runs),
         "ranks_by_round": _ranks(lane, candidate),
         "clients_by_round": _judges(runs[0]) if runs else {},
         "command": command,
@@ -91,6 +91,16 @@ def alone(lane: Lane, candidate: Candidate, frozen: Path) -> str:
     sets = " ".join(f"--set {shlex.quote(f'{k}={json.dumps(v)}')}" for k, v in values.items())
     method = shlex.quote(lane.method.name)
     return f"python -m fltune run {shlex.quote(str(frozen))} --method {method} {sets}"
+
+
+def _reason(candidate: Candidate, runs: Sequence[TrialRecord]) -> str:
+    """Say why a trial ended; of several runs the one that decided, which need not be the first."""
+    if candidate.rejected:
+        return candidate.rejected
+    decided = next((run.message for run in runs if run.status == candidate.status), None)
+    if decided is None:
+        return "it has not ended yet"
+    return decided if candidate.feasible else f"{decided}; it breaks a constraint"
 
 
 def _meaning(lane: Lane, candidate: Candidate) -> dict[str, Any]:

@@ -34,6 +34,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ LATEX = {
     "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "\n": " ",
@@ -171,15 +173,21 @@ def as_latex(report: Report) -> str:
         if scenario:
             title = f"\\emph{{{escape_latex(scenario)}}}"
             lines += [f"\\multicolumn{{{len(heads)}}}{{l}}{{{title}}} \\\\"]
-        lines += [f"{' & '.join(_latex_cells(row))} \\\\" for row in rows]
+        lines += [_latex_line(_latex_cells(row)) for row in rows]
         beside = [r for r in report.references if r.scenario == scenario]
         if beside:
             lines.append("\\midrule")
         for reference in beside:
             cells = _latex_reference(reference)
             cells += ["--"] * (len(heads) - len(cells))
-            lines.append(f"{' & '.join(cells)} \\\\")
+            lines.append(_latex_line(cells))
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    """Return a row; what follows the end of the row before it must not look like its argument."""
+    text = " & ".join(cells)
+    return f"{'{}' if text.startswith(('[', '*')) else ''}{text} \\\\"
 
 
 def _latex_cells(row: Row) -> list[str]:

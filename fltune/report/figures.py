@@ -9,6 +9,7 @@ text and grids get theirs from the page.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -116,21 +117,28 @@ def _curve_views(
         figure, told = go.Figure(), []
         for row in rows:
             complete = [r for r in runs[row.name] if r.status == "complete"]
-            lost = len(runs[row.name]) - len(complete)
+            lost = [r for r in report.lanes[row.name].reported if r.status != "complete"]
             curve = Curve.of(complete, axis, metric)
             if curve is None:
                 told.append(f"{row.title} has no complete run")
                 continue
             place = titles.index(row.title)
             figure.add_traces(curve_traces(curve, row.title, place))
-            left_out = f"; {lost} that diverged left out" if lost else ""
-            told.append(f"{row.title} ends at {curve.end} over {len(complete)} seeds{left_out}")
-        styled(figure, xaxis_title=label, yaxis_title=metric, hovermode="closest")
+            seeds = f"{len(complete)} seeds{left_out(lost)}"
+            told.append(f"{row.title} ends at {curve.end} over {seeds}")
+        styled(figure, xaxis_title=label, yaxis_title=shown(metric), hovermode="closest")
         if report.goal is not None and report.goal.metric == metric:
             figure.add_hline(y=report.goal.target, line={"dash": "dash", "color": GREY})
         text = f"Mean {metric} of the confirmed winners; the band is from the lowest to the "
         views.append(View(label, f"{text}highest seed. {'. '.join(told)}.", figure))
     return views
+
+
+def left_out(lost: Sequence[TrialRecord]) -> str:
+    """Say how many runs are no part of a mean, and why; nothing if all are."""
+    counts = Counter(run.status for run in lost)
+    told = " and ".join(f"{count} that {status}" for status, count in counts.items())
+    return f"; {told} left out" if told else ""
 
 
 @dataclass(frozen=True)
@@ -215,12 +223,13 @@ def _history(row: Row, lane: Lane) -> View:
     counts = ", ".join(f"{sum(c.status == s for c in ended)} {s}" for s in MARKS)
     if not complete:
         return View(row.name, f"No trial of {row.name} completed: {counts}.")
+    kept = [c for c in complete if c.feasible] or complete  # as winners are chosen
     better = max if lane.judge.directions[0] == "maximize" else min
     figure = go.Figure(trial_marks(lane, ended, [c.number for c in ended], heights(lane, ended)))
-    best = list(accumulate((c.scores[0] for c in complete), better))
+    best = list(accumulate((c.scores[0] for c in kept), better))
     figure.add_trace(
         go.Scatter(
-            x=[c.number for c in complete],
+            x=[c.number for c in kept],
             y=best,
             mode="lines",
             line={"shape": "hv", "color": COLOURS[1], "width": 2},
@@ -230,23 +239,27 @@ def _history(row: Row, lane: Lane) -> View:
     )
     name = lane.search.objective_name
     styled(figure, xaxis_title="trial", yaxis_title=shown(name))
-    first = next(c.number for c, b in zip(complete, best, strict=True) if b == best[-1])
+    first = next(c.number for c, b in zip(kept, best, strict=True) if b == best[-1])
     text = (
         f"{row.name}: {len(ended)} trials ({counts}). The best {name}, {short(best[-1])}, came "
         f"with trial {first}. A trial that diverged has no score, and is drawn on the bad side of "
         "all others."
     )
+    broken = len(complete) - len(kept)
+    text += f" {broken} that break a constraint are no best ones." if broken else ""
     return View(row.name, text, figure)
 
 
 def heights(lane: Lane, candidates: Sequence[Candidate]) -> list[float]:
     """Return where trials are drawn: at their score; those without one beyond the worst score."""
-    kept = [c for c in candidates if c.status in ("complete", "pruned") and c.scores]
-    scores = [c.scores[0] for c in kept]
+    known = [
+        c.scores[0] if c.status in ("complete", "pruned") and c.scores else None for c in candidates
+    ]
+    scores = [score for score in known if score is not None]
     low, high = min(scores), max(scores)
     room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
     bad = low - room if lane.judge.directions[0] == "maximize" else high + room
-    return [c.scores[0] if c in kept else bad for c in candidates]
+    return [bad if score is None else score for score in known]
 
 
 def trial_marks(
@@ -303,6 +316,8 @@ def partition_picture(report: Report) -> Picture:
         else:
             names.append(row.name)
     views = []
+    rest = len(found) - MOST_PARTITIONS
+    more = f" {rest} more partitions are not drawn here." if rest > 0 else ""
     for (section, seed), names in found[:MOST_PARTITIONS]:
         label = ", ".join(names) if len(found) > 1 else "all methods"
         try:
@@ -312,5 +327,5 @@ def partition_picture(report: Report) -> Picture:
             continue
         lines = title(section, seed, data)
         drawn = figure(data, lines).update_layout(title=None)
-        views.append(View(label, ". ".join(lines) + ".", styled(drawn, height=560)))
+        views.append(View(label, ". ".join(lines) + f".{more}", styled(drawn, height=560)))
     return Picture("partition", "Who holds what", "methods", views)

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fltune.report.spark import finite_values, spark
+from fltune.report.summary import confirmed_runs
 from fltune.report.table import values_text
 from fltune.search.candidate import Candidate
 from fltune.search.lane import Lane
@@ -79,7 +80,7 @@ class LiveDisplay:
         lane = self.lanes[record.method]
         score = "-" if record.score is None else f"{record.score:.4f}"
         if record.kind == CONFIRMATION:
-            which = f"confirmed {len(lane.confirmed)}/{lane.planned_confirmations}"
+            which = f"confirmed {confirmed_runs(lane)}/{lane.planned_confirmations}"
         else:
             which = f"{lane.done}/{lane.planned}"
         seed = f" seed={record.seed}" if len(lane.seeds) > 1 or record.kind == CONFIRMATION else ""
@@ -128,7 +129,7 @@ class LiveDisplay:
                 f"{lane.done}/{lane.planned}",
                 str(running[name]),
                 str(diverged),
-                f"{len(lane.confirmed)}/{lane.planned_confirmations}",
+                f"{confirmed_runs(lane)}/{lane.planned_confirmations}",
                 *_best(best),
             )
         return table
@@ -147,7 +148,7 @@ class LiveDisplay:
 
 def _waiting(lane: Lane) -> int:
     """Return the runs that a method still needs, those that are out included."""
-    confirmations = max(0, lane.planned_confirmations - len(lane.confirmed))
+    confirmations = max(0, lane.planned_confirmations - confirmed_runs(lane))
     if lane.settled or lane.closed:
         return confirmations
     begun = sum(len(c.missing) for c in lane.candidates.values() if c.status == "running")

@@ -148,7 +148,10 @@ def _results(report: Report) -> str:
         )
         label += "correction; communication of one confirmed run; samples of all trials"
         beside = [r for r in report.references if r.scenario == scenario]
-        shown = [(row.title, _result(row), row.rank == 1) for row in rows]
+        shown = [
+            (row.title, _result(row), row.rank == 1 and row.summary.test is not None)
+            for row in rows
+        ]
         shown += [(r.name, _reference(r, len(heads)), False) for r in beside]
         tables += table(f"table-results-{number}", label, heads, shown, texts)
         said = {r.text: r.name for r in reversed(beside)}  # once for all untuned methods

@@ -173,7 +173,7 @@ def _line(
     places = {
         place: _share(dimension, candidate.values[name])
         for place, (name, dimension) in enumerate(parameters.items(), start=1)
-        if name in candidate.values
+        if name in candidate.values and _has_place(dimension, candidate.values[name])
     }
     good = at if at is None or lane.judge.directions[0] == "maximize" else 1.0 - at
     colour = COLOURS[5] if good is None else sample_colorscale(SCALE, [good])[0]
@@ -185,6 +185,14 @@ def _line(
         text=hover(candidate),
         hoverinfo="text",
     )
+
+
+def _has_place(dimension: Dimension, value: Any) -> bool:
+    """Whether a value can stand on its axis; an extension may have narrowed or changed a space."""
+    if _numeric(dimension):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and (value > 0 or _axis(dimension) != "log")
+    return value in dimension.values
 
 
 def _share(dimension: Dimension, value: Any) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fltune.report.statistics import Comparison, Interval, compare_to, lucky
 from fltune.search.candidate import Candidate
+from fltune.search.confirm import fresh_seeds
 from fltune.search.edges import Edge, find_edges
 from fltune.search.lane import Lane
 from fltune.search.record import TRIAL, TrialRecord
@@ -101,6 +102,14 @@ class Summary:
     seeds: int = 1
     extend: str = ""
 
+    @property
+    def headline(self) -> str:
+        """What is tested: ``test/accuracy``, or ``test/loss`` where the task has no classes."""
+        tested = [m.metrics for m in self.methods.values() if m.test is not None]
+        if not tested:  # nothing is confirmed yet: as in the search
+            return "test/loss" if "loss" in self.metric else "test/accuracy"
+        return "test/accuracy" if "test/accuracy" in tested[0] else "test/loss"
+
     def ranked(self) -> list[tuple[str, MethodSummary]]:
         """Return the methods, best first: by test mean, else by validation score."""
 
@@ -176,8 +185,10 @@ def summarise_method(lane: Lane) -> MethodSummary:
     best, confirmed = lane.chosen, lane.reported
     ends = Counter(c.status for c in candidates)
     names = {name for r in confirmed for name in r.metrics}
-    if "val/accuracy" in names:  # a diverged run has no test metrics, and shall count as 0
-        names.add("test/accuracy")
+    searched = best.runs if best else []
+    if any("val/accuracy" in r.metrics for r in [*confirmed, *searched]):
+        # a run that diverged has no test metrics, nor others before its first evaluation: it is 0
+        names |= {"test/accuracy", "val/accuracy"}
     intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in sorted(names)}
     runs = [r for c in candidates for r in c.runs if r.kind == TRIAL]
     edges = find_edges(lane.method, candidates, best, lane.search.maximize) if best else []
@@ -216,6 +227,17 @@ def _optimism(
         return None
     sign = 1.0 if maximize else -1.0
     return sign * (best.scores[0] - _mean(fresh))
+
+
+def confirmed_runs(lane: Lane) -> int:
+    """Count the confirmation runs that its winners need and have.
+
+    An extension may have other winners, and other fresh seeds: what was confirmed before it is kept
+    and does not count.
+    """
+    numbers = {candidate.number for candidate in lane.winners}
+    fresh = fresh_seeds(lane.seeds, lane.search.confirm_seeds)
+    return sum(run.number in numbers and run.seed in fresh for run in lane.confirmed)
 
 
 def _front(lane: Lane) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fltune.report.markdown import literal, markdown_table
 from fltune.report.statistics import Comparison, Interval
 from fltune.report.summary import MethodSummary, Summary
 from fltune.search.edges import Edge
@@ -40,12 +41,11 @@ def interval_text(interval: Interval | None) -> str:
 
 def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> None:
     """Print the ranked methods of each scenario, the warnings, and the hint how to see more."""
-    named = next((m for m in summary.methods.values() if m.test is not None), None)
-    headline = "test accuracy" if named and "test/accuracy" in named.metrics else "test loss"
+    headline = summary.headline.replace("/", " ")
     table = Table(
         title=escape(f"{summary.name}: tuned methods, best first"),
         title_justify="left",
-        caption=f"{_reading(headline, summary, seeds)} {_budget(summary)}",
+        caption=escape(f"{_reading(headline, summary, seeds)} {_budget(summary)}"),
         caption_justify="left",
     )
     table.add_column("method", style="bold", overflow="fold", max_width=console.width // 6)
@@ -98,6 +98,8 @@ def _tested(m: MethodSummary) -> str:
 def _reading(headline: str, summary: Summary, seeds: int) -> str:
     """Say what the numbers of the table are."""
     text = f"{headline}: mean ± half the 95% interval over {seeds} fresh seeds"
+    if not seeds:
+        text = "no winner is run on the test split (search.confirm_seeds: 0)"
     if any(m.against_best is not None for m in summary.methods.values()):
         text += "; below it the difference to the best, seed by seed (paired t-test, Holm)"
     each = f" Each config was run on {summary.seeds} seeds in the search." * (summary.seeds > 1)
@@ -173,9 +175,10 @@ def warnings_of(summary: Summary) -> list[str]:
         if m.val is None:
             lines.append(f"{name}: no trial completed; nothing to confirm")
         if m.seeds_diverged:
+            classes = "test/accuracy" in m.metrics
+            counted = "its accuracy counts as 0 there" if classes else "its loss leaves them out"
             lines.append(
-                f"{name}: the winner diverged on {m.seeds_diverged} confirmation seeds; "
-                "its accuracy counts as 0 there"
+                f"{name}: the winner diverged on {m.seeds_diverged} of its fresh seeds; {counted}"
             )
     return lines
 
@@ -204,21 +207,14 @@ def markdown(summary: Summary, hint: str) -> str:
     ]
     columns = ["method", "best values", summary.metric, "test, mean ± 95%", "difference to best"]
     for cell, methods in summary.by_cell().items():
-        lines += ["", *([f"**{_cell(cell)}**", ""] if cell else [])]
+        lines += ["", *([f"**{literal(cell)}**", ""] if cell else [])]
         rows = []
         for name, m in methods:
             tested = [interval_text(m.test), comparison_text(m.against_best)]
             counts = [str(m.trials), str(m.diverged)]
-            rows.append(
-                [
-                    own_name(name, m),
-                    values_text(m.best) or nothing_chosen(m),
-                    _score(m),
-                    *tested,
-                    *counts,
-                ]
-            )
-        lines += _markdown_table([*columns, "trials", "diverged"], rows)
+            values = values_text(m.best) or nothing_chosen(m)
+            rows.append([own_name(name, m), values, _score(m), *tested, *counts])
+        lines += _literal_table([*columns, "trials", "diverged"], rows)
     if summary.objectives:
         lines += ["", "Pareto front of each method, on validation data:", ""]
         fronts = [
@@ -226,16 +222,10 @@ def markdown(summary: Summary, hint: str) -> str:
             for name, m in summary.methods.items()
             for point in m.front
         ]
-        lines += _markdown_table(["method", *summary.objectives, "values"], fronts)
-    lines += ["", *(f"- {warning}" for warning in warnings_of(summary))]
+        lines += _literal_table(["method", *summary.objectives, "values"], fronts)
+    lines += ["", *(f"- {literal(warning)}" for warning in warnings_of(summary))]
     return "\n".join([*lines, "", f"Open the UI: `{hint}`"])
 
 
-def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    head = [" | ".join(columns), "|".join(["---"] * len(columns)).join("||")]
-    return [f"| {head[0]} |", head[1], *(f"| {' | '.join(map(_cell, row))} |" for row in rows)]
-
-
-def _cell(text: str) -> str:
-    """Escape what would end a cell of a Markdown table."""
-    return text.replace("|", "\\|")
+def _literal_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return markdown_table([*map(literal, heads)], [[*map(literal, row)] for row in rows])

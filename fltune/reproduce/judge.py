@@ -5,8 +5,9 @@
                 statistic has no such place)
     not shown   anything else: the seeds do not tell
 
-A number without seeds (a formula, a count) is its own interval. A claim about several cells is as
-good as its worst one.
+A number without seeds (a formula, a count) is its own interval; one number of several seeds, where
+both sides diverged on the others, shows nothing. A claim about several cells is as good as its
+worst one.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def worst(verdicts: Iterable[str]) -> str:
 def _finding(cell: str, claim: Claim, values: BySeed) -> Finding:
     known = {seed: v for seed, v in values.items() if not math.isnan(v)}
     mean, low, high = _interval(list(known.values()))
-    verdict = NOT_SHOWN if not known else _verdict(claim, low, high)
+    enough = 2 if len(values) > 1 else 1  # one number of several seeds has no spread
+    verdict = _verdict(claim, low, high) if len(known) >= enough else NOT_SHOWN
     return Finding(cell, {str(s): v for s, v in known.items()}, mean, low, high, verdict)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fltune.reproduce.page import NOTE, markdown_table, numbers_lines, save
+from fltune.report.markdown import markdown_table
+from fltune.reproduce.page import NOTE, numbers_lines, save
 from fltune.reproduce.reproduction import NOT_RUN, Outcome
 
 RESULTS = Path("measured") / "reproductions"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fltune.errors import FltuneError
+from fltune.report.markdown import markdown_table
 from fltune.report.parts import document, figure, table
 from fltune.reproduce import numbers
 from fltune.reproduce.judge import Judgement, worst
@@ -120,17 +121,6 @@ def numbers_lines(tables: Iterable[Mapping[str, Any]]) -> list[str]:
     for one in tables:
         lines += [f"{one['title']}.", "", *markdown_table(one["heads"], one["rows"]), ""]
     return [*lines, numbers.NOTE, ""] if lines else []
-
-
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table."""
-    cells = [[*map(_markdown_cell, row)] for row in (heads, *rows)]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    return [lines[0], f"|{' --- |' * len(heads)}", *lines[1:]]
-
-
-def _markdown_cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def as_html(outcome: Outcome) -> str:

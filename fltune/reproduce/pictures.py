@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from fltune.report.figures import Curve, Picture, View, curve_traces, shown, styled
+from fltune.report.figures import Curve, Picture, View, curve_traces, left_out, shown, styled
 from fltune.reproduce.claims import FigureSection
 from fltune.reproduce.readings import Evidence, Series, bits
 from fltune.search.record import TrialRecord
@@ -56,9 +56,8 @@ def _view(series: Sequence[Series], metric: str, section: FigureSection) -> View
             told.append(f"{name} has no complete run")
             continue
         figure.add_traces(curve_traces(curve, name, place))
-        lost = len(one.runs) - len(complete)
-        left_out = f"; {lost} that diverged left out" if lost else ""
-        told.append(f"{name} ends at {curve.end} over {len(complete)} seeds{left_out}")
+        lost = left_out([r for r in one.runs if r.status != "complete"])
+        told.append(f"{name} ends at {curve.end} over {len(complete)} seeds{lost}")
     styled(figure, xaxis_title=TITLES[section.x], yaxis_title=shown(metric), hovermode="closest")
     if "x" in section.log:
         figure.update_xaxes(type="log")

@@ -18,11 +18,13 @@ from fltune import dotted
 from fltune.errors import ConfigError, nearest
 from fltune.experiment import Experiment
 from fltune.schema import problems, validate
+from fltune.search.bequest import bequest_problems
 from fltune.search.extends import read_extended
 from fltune.search.method import Method, build_method
 from fltune.search.panels import panel_problems
 from fltune.search.scenarios import choose, expand
 from fltune.search.settings import Settings, Tracking
+from fltune.search.warm_points import score_problems
 
 SECTIONS = (
     "about",
@@ -136,12 +138,16 @@ class SearchConfig:
             for name, entry in entries.items()
         }
         found += _wrong_sources(built, filtered=bool(methods))
+        goals = len(settings.search.goals)
+        for name, entry in entries.items():
+            found += score_problems(entry.get("points"), f"methods.{name}.points", goals)
         if settings.search.sampler == "grid":
             found += [p for m in built.values() if m is not None for p in m.without_grid()]
         if not found:
             sound = [m for m in built.values() if m is not None]
             search = settings.search
             found += [p for m in sound for p in m.too_short(search) or panel_problems(m, search)]
+            found += [p for m in sound for p in _wrong_values(m, built)]
         if found:
             raise ConfigError(found, source)
         kept = {k: m for k, m in built.items() if m is not None}
@@ -289,6 +295,12 @@ def _wrong_keys(method: Method, source: Method) -> list[str]:
         elif key not in own and key not in method.space.entries:
             found.append(f"{where}: {method.name!r} has no parameter {key!r}{nearest(key, own)}")
     return found
+
+
+def _wrong_values(method: Method, built: Mapping[str, Method | None]) -> list[str]:
+    """Return which values a method cannot take over; a source that was not chosen has none."""
+    source = built.get(method.inherit.source) if method.inherit else None
+    return bequest_problems(method, source) if source is not None else []
 
 
 def _settings(raw: Mapping[str, Any], found: list[str]) -> Settings:

@@ -144,6 +144,24 @@ class Dimension:
             return round((value - self.values[0]) / (self.step or 1.0))
         return int(value) if self.kind in ("int", "logint") else float(value)
 
+    def at(self, share: float) -> Any:
+        """Return the value at a share of the way, in [0, 1): all are equally likely at random.
+
+        Those of a range by logarithm: equally likely in a ratio.
+        """
+        low, high = self.values[0], self.values[-1]
+        if self.by_position:
+            count = len(self.values) if self.finite else self.encode(high) + 1
+            return self.decode(int(share * count))
+        if self.kind == "loguniform":
+            return min(low * (high / low) ** share, high)
+        if self.kind == "logint":
+            return int(low * ((high + 1) / low) ** share)
+        if self.kind == "int":
+            step = int(self.step or 1)
+            return low + step * int(share * ((high - low) // step + 1))
+        return low + share * (high - low)
+
     def edge(self, value: Any) -> str | None:
         """Return ``"lowest"`` or ``"highest"`` if a value lies on the border, else None."""
         if not self.ordered or value not in self:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fltune.search.bequest import bequest
 from fltune.search.jobs import DONE, Job, Journal
 from fltune.search.lane import Lane
 from fltune.search.method import Method
@@ -31,7 +32,6 @@ class HeirLane(Lane):
     ) -> None:
         assert method.inherit is not None
         self.source = source
-        self.keys = method.inherit.keys
         self.whole = method
         self._begun = False
         super().__init__(method, search, journal)
@@ -52,11 +52,7 @@ class HeirLane(Lane):
         best = self.source.front[:1]
         if not best:
             return None
-        own, space, point = self.whole.space.entries, self.source.method.space, best[0].values
-        found = {**space.resolve(point), **space.readable(point)}
-        drawn = [k for k in space.entries if any(d == k or d.startswith(f"{k}.") for d in point)]
-        wanted = self.keys if self.keys is not None else [k for k in drawn if k in own]
-        return {key: found[key] for key in wanted if key in found}
+        return bequest(self.whole, self.source.method, best[0].values)
 
     def _inherit(self, values: Mapping[str, Any], first: int) -> None:
         """Begin the search of what is not inherited; numbers go on where an earlier one ended."""

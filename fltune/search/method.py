@@ -142,8 +142,14 @@ class Method:
         where = f"methods.{self.name}"
         if "rounds" in self.space.entries:
             return [f"{where}.space.rounds: search.rounds says how many a trial makes; drop one"]
-        short = {**self.first_values(), "rounds": self.trial_rounds(settings)}
-        return [f"{where}: in a trial of search.rounds: {p}" for p in self.problems(short)]
+        rounds = self.trial_rounds(settings)
+
+        def judge(point: Mapping[str, Any]) -> list[str]:
+            return self.problems({**point, "rounds": rounds})
+
+        always = [f"{where}: in a trial of search.rounds: {p}" for p in judge(self.first_values())]
+        found = always or space_problems(self.space, judge, f"{where}.space")
+        return found if always else [f"{p} (in a trial of search.rounds)" for p in found]
 
     def without_grid(self) -> list[str]:
         """Return why the cells of the space cannot all be run; empty if they can."""

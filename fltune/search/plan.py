@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-import resource
-import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,31 @@ from rich.table import Table
 from fltune.errors import ConfigError
 from fltune.runner import use_threads
 from fltune.search.config import SearchConfig
+from fltune.search.forecast import Lane, share_of_rounds, share_on_all_seeds, wall_seconds
 from fltune.search.method import Method
-from fltune.search.packer import usual_size
-from fltune.search.probe import probe, probe_pack
+from fltune.search.orders import Book, Order, Part, order_of
+from fltune.search.probe import Probe
 from fltune.search.settings import SearchSettings
+from fltune.search.timing import Question, Timings, time_side_by_side
 
-START_SECONDS = 15.0
-"""Ray's own start and that of its workers, as measured on two cores."""
+START_SECONDS = 6.0
+"""What a search takes besides imports and runs: Ray's start, tables and pages; on two cores."""
+IMPORTS = 2
+"""Times that imports are waited for: those of the search itself, and those of its workers."""
+RUN_SECONDS = 0.15
+"""What a run takes besides its rounds: its worker's messages, and the record in the driver."""
+MESSAGE_SECONDS = 0.01
+"""What an evaluation takes that a scheduler judges: a message there, a verdict back."""
 BYTES_PER_VALUE = 120
 """What one metric value costs in the tracking store, with its indexes."""
 SLOWER = 1.5
-"""How much longer a round may take than alone: workers share caches and memory bandwidth."""
+"""How much longer or shorter it may all take: other programs, luck, points of other work."""
+WORKER_BYTES = 32 * 2**20
+"""What a worker needs because it is one of Ray's."""
+DRIVER_BYTES = 2**30
+"""What the process that searches needs, and those that Ray runs beside the workers."""
+Timer = Callable[[Sequence[Question], int, float], Timings]
+"""Answers questions, in so many processes of so many cores each."""
 
 
 @dataclass
@@ -39,8 +54,9 @@ class MethodBill:
         runs: of the trials on all search seeds, and of the confirmation.
         rounds: communication rounds of all these.
         client_samples: samples its clients will process in them.
-        seconds: of one core, extrapolated from a few rounds of the space's first point, with
-            nothing else at work on the machine.
+        seconds: of one core, extrapolated from a few rounds at points of the space, with as much
+            else at work on the machine as the search itself is.
+        likely_seconds: the same with what a scheduler and racing over seeds will likely stop.
         least_seconds: the same if all but the best config are stopped as early as can be.
         inherits: the method whose winner some values come from; empty if there is none.
         pack: trials that run as one computation; the seconds are of trials that do.
@@ -52,6 +68,7 @@ class MethodBill:
     rounds: int
     client_samples: int
     seconds: float
+    likely_seconds: float
     least_seconds: float
     inherits: str = ""
     pack: int = 1
@@ -64,10 +81,13 @@ class Bill:
     Attributes:
         methods: by name.
         concurrent: trials at once on this machine.
-        wall_seconds: all of it, on this machine, if nothing is stopped early.
+        wall_seconds: all of it, on this machine, as is to be expected.
         wall_range: the shortest and the longest it may take.
+        timed: kinds of work that were timed; methods and cells of equal work share one.
         disk_bytes: in the tracking store.
-        memory_bytes: of one worker.
+        memory_bytes: of each worker, for itself: the most that a process which timed some rounds
+            needed, and what Ray adds to it.
+        shared_bytes: that workers share: the code of libraries. And this process and Ray's own.
         machine_bytes: memory of this machine; None where that cannot be told.
         caps: the hard budgets of the search, by name; past one no trial starts.
         device: of the trials: ``cpu``, ``cuda``, or both where methods differ.
@@ -77,8 +97,10 @@ class Bill:
     concurrent: int
     wall_seconds: float
     wall_range: tuple[float, float]
+    timed: int
     disk_bytes: int
     memory_bytes: int
+    shared_bytes: int
     machine_bytes: int | None
     caps: dict[str, float]
     device: str = "cpu"
@@ -90,16 +112,20 @@ class Bill:
 
     @property
     def workers_bytes(self) -> int:
-        """Memory of all workers."""
-        return self.concurrent * self.memory_bytes
+        """Memory of all workers, and of what they need beside them."""
+        return self.concurrent * self.memory_bytes + self.shared_bytes
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {**asdict(self), "fits": self.fits}
 
 
-def plan(config: SearchConfig) -> Bill:
-    """Work out the bill of a search; runs a few rounds of each method to time them.
+def plan(config: SearchConfig, timer: Timer = time_side_by_side) -> Bill:
+    """Work out the bill of a search; runs a few rounds of each kind of work to time them.
+
+    Args:
+        config: the search.
+        timer: runs them.
 
     Raises:
         ConfigError, DataError: as the search itself would.
@@ -112,24 +138,30 @@ def plan(config: SearchConfig) -> Bill:
     settings = config.settings
     concurrent = concurrency(settings, resources_here())
     use_threads(settings.resources.cpus)
-    bills = {
-        name: _bill(without_inherited(m, config), config, concurrent)
+    book = Book()
+    orders = {
+        name: order_of(without_inherited(m, config), config, concurrent, book)
         for name, m in config.methods.items()
     }
-    evaluations = sum(
-        b.rounds / m.experiment(m.first_values()).eval_every
-        for b, m in zip(bills.values(), config.methods.values(), strict=True)
-    )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    most = sum(b.seconds for b in bills.values()) / concurrent
-    least = sum(b.least_seconds for b in bills.values()) / concurrent
+    timings = timer(book.questions, concurrent, settings.resources.cpus)
+    prices = {name: _price(order, timings.probes) for name, order in orders.items()}
+
+    start = START_SECONDS + IMPORTS * timings.imports
+
+    def wall(which: str) -> float:
+        lanes = {name: getattr(price, which) for name, price in prices.items()}
+        return start + wall_seconds(lanes, concurrent)
+
+    likely = wall("likely")
     return Bill(
-        methods=bills,
+        methods={name: price.bill for name, price in prices.items()},
         concurrent=concurrent,
-        wall_seconds=most + START_SECONDS,
-        wall_range=(least + START_SECONDS, SLOWER * most + START_SECONDS),
-        disk_bytes=int(evaluations * 6 * BYTES_PER_VALUE),
-        memory_bytes=peak * (1 if sys.platform == "darwin" else 1024),
+        wall_seconds=likely,
+        wall_range=(min(wall("least"), likely / SLOWER), SLOWER * wall("most")),
+        timed=len(book.questions),
+        disk_bytes=int(sum(map(_values, orders.values())) * 6 * BYTES_PER_VALUE),
+        memory_bytes=timings.memory.own + WORKER_BYTES,
+        shared_bytes=timings.memory.shared + DRIVER_BYTES,
         machine_bytes=_machine_bytes(),
         caps=_caps(settings.search),
         device=_devices(config),
@@ -169,33 +201,84 @@ def without_inherited(method: Method, config: SearchConfig) -> Method:
         return method
 
 
-def _bill(method: Method, config: SearchConfig, workers: int) -> MethodBill:
-    search = config.settings.search
-    inherit = config.methods[method.name].inherit
-    experiment = method.experiment(method.first_values())
-    if config.settings.resources.device(experiment.device) == "cpu":  # as its trials, see trainable
-        experiment = experiment.with_values({"device": "cpu"})
-    alone = probe(experiment)
-    pack = usual_size(method, search, workers)
-    packed = alone.seconds if pack == 1 else probe_pack(experiment, alone, pack)
-    trials, rounds = method.trials(search), method.trial_rounds(search)
-    confirmations = search.confirm_seeds * min(search.confirm_top, trials)
-    runs = trials * search.seeds + confirmations
-    searched = trials * search.seeds * rounds
-    stopped = rounds if search.scheduler == "none" else search.grace
-    least = (trials - 1) * min(stopped, rounds) + search.seeds * rounds
-    confirmed = confirmations * experiment.rounds
-    return MethodBill(
-        trials=trials,
-        exact=method.exact(search),
-        runs=runs,
-        rounds=searched + confirmed,
-        client_samples=int((searched + confirmed) * alone.client_samples),
-        seconds=searched * packed + confirmed * alone.seconds,
-        least_seconds=least * packed + confirmed * alone.seconds,
-        inherits=inherit.source if inherit else "",
-        pack=pack,
+@dataclass(frozen=True)
+class _Price:
+    """What a method costs, and what its jobs are if as little, as much as likely, or all is run."""
+
+    bill: MethodBill
+    least: Lane
+    likely: Lane
+    most: Lane
+
+
+def _price(order: Order, probes: Sequence[Probe]) -> _Price:
+    whole = _trial_seconds(order, probes, lambda part: 1.0)
+    likely = _trial_seconds(order, probes, partial(_likely_share, order))
+    stopped = _trial_seconds(order, probes, partial(_least_share, order.search))
+    least = (stopped * (order.trials - 1) + whole) / order.trials
+    final = RUN_SECONDS + sum(
+        p.share * probes[p.alone].run(p.whole, p.eval_every, test=True) for p in order.parts
     )
+    again = (order.seeds - 1) * share_on_all_seeds(order.search, order.trials)
+    finals = order.finals * final
+    bill = MethodBill(
+        trials=order.trials,
+        exact=order.exact,
+        runs=order.trials * order.seeds + order.finals,
+        rounds=round(_of_all_runs(order, lambda part: 1.0)),
+        client_samples=round(_of_all_runs(order, lambda part: part.client_samples)),
+        seconds=order.trials * order.seeds * whole + finals,
+        likely_seconds=order.trials * (1 + again) * likely + finals,
+        least_seconds=order.trials * least + (order.seeds - 1) * whole + finals,
+        inherits=order.inherits,
+        pack=order.pack,
+    )
+
+    def lane(seconds: float, runs: float) -> Lane:
+        packs = math.ceil(order.trials / order.pack)
+        batch = math.ceil(order.search.batch / order.pack) if order.search.deterministic else None
+        jobs = math.ceil(packs * runs)
+        each = order.trials * runs * seconds / jobs
+        return Lane(jobs, each, order.finals, final, order.inherits, batch)
+
+    # each time that a space is widened, half as many trials come on top
+    wider = 1 + order.search.extend_edges / 2
+    return _Price(bill, lane(least, 1), lane(likely, 1 + again), lane(whole, order.seeds * wider))
+
+
+def _trial_seconds(order: Order, probes: Sequence[Probe], made: Callable[[Part], float]) -> float:
+    """Return the seconds of a trial on one seed, on average; ``made`` says how much of it is."""
+    total, unjudged = 0.0, order.search.scheduler == "none"
+    for part in order.parts:
+        together, alone = probes[part.together], probes[part.alone]
+        rounds = made(part) * part.rounds
+        evaluations = math.ceil(rounds / part.eval_every)
+        evaluation = alone.evaluation + (0.0 if unjudged else MESSAGE_SECONDS)
+        seconds = together.setup + rounds * together.round + evaluations * evaluation
+        total += part.share * (RUN_SECONDS + seconds)
+    return total
+
+
+def _likely_share(order: Order, part: Part) -> float:
+    at_once = order.at_once * part.pack
+    return share_of_rounds(order.search, part.rounds, part.eval_every, order.trials, at_once)
+
+
+def _least_share(search: SearchSettings, part: Part) -> float:
+    return 1.0 if search.scheduler == "none" else min(search.grace, part.rounds) / part.rounds
+
+
+def _of_all_runs(order: Order, of_a_round: Callable[[Part], float]) -> float:
+    """Return a sum over all rounds of all runs, if none is stopped early."""
+    trials = order.trials * order.seeds
+    return sum(
+        p.share * (trials * p.rounds + order.finals * p.whole) * of_a_round(p) for p in order.parts
+    )
+
+
+def _values(order: Order) -> float:
+    """Return the evaluations of all runs."""
+    return _of_all_runs(order, lambda part: 1 / part.eval_every)
 
 
 def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
@@ -209,7 +292,7 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
         exact = " (exact grid)" if b.exact else ""
         row = [f"{b.trials}{exact}", f"{b.runs:,}", f"{b.rounds:,}", f"{b.client_samples:,}"]
         heir = f"\n(takes over from {b.inherits})" if b.inherits else ""
-        table.add_row(escape(f"{name}{heir}"), *row, f"{b.seconds / 60:.1f}")
+        table.add_row(escape(f"{name}{heir}"), *row, f"{b.likely_seconds / 60:.1f}")
     console.print(table)
 
     def say(text: str) -> None:
@@ -225,6 +308,10 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
         f"{bill.wall_seconds / 60:.1f} minutes here ({low:.1f} to {high:.1f}); "
         f"{bill.disk_bytes / 2**20:.1f} MiB in the tracking store."
     )
+    say(
+        f"Timed: {bill.timed} kinds of work, side by side as trials will be; methods and cells of "
+        "equal work share one."
+    )
     if search.rounds is not None:
         say(f"A trial makes at most {search.rounds:,} rounds; winners are confirmed over all.")
     packs = ", ".join(f"{b.pack} of {name}" for name, b in bill.methods.items() if b.pack > 1)
@@ -238,7 +325,7 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
 
 def _memory(bill: Bill) -> str:
     each, total = bill.memory_bytes / 2**20, bill.workers_bytes / 2**30
-    text = f"{each:.0f} MiB per worker, {total:.1f} GiB for all"
+    text = f"Memory: {each:.0f} MiB per worker, {total:.1f} GiB in all"
     if bill.machine_bytes is None:
         return f"{text}."
     there = f"of the {bill.machine_bytes / 2**30:.1f} GiB there are"

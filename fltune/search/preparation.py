@@ -32,7 +32,10 @@ def check_data(config: SearchConfig) -> None:
         make_absolute(method)
         trial = method.of_trials(config.settings.search)
         experiment = method.experiment({**method.first_values(), **trial})
-        settled = ("data", "model", "loss", "batch_norm", "dtype", "strategy", "participation")
+        settled = (
+            *("data", "model", "loss", "batch_norm", "dtype", "precision", "strategy"),
+            "participation",
+        )
         key = tuple(repr(getattr(experiment, name)) for name in settled)
         if key in seen:
             continue

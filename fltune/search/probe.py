@@ -1,4 +1,4 @@
-"""What a round of a config takes here: a few are run, and timed.
+"""What a run of a config takes here: a few of its rounds are run, and timed.
 
 On a CPU by the processor's clock where that is shorter, so that other programs do not matter.
 """
@@ -6,36 +6,49 @@ On a CPU by the processor's clock where that is shorter, so that other programs 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
+from functools import partial
+from statistics import fmean
 
 import lightning as L
+import torch
 
 from fltune.experiment import Experiment
+from fltune.federation.precision import matrix_products
 from fltune.federation.quiet import quiet
 from fltune.packing import run_pack
-from fltune.runner import build
+from fltune.runner import Run, build
 
 ROUNDS = 5
-"""Rounds that are run; the first is a warm-up."""
-SECONDS = 3.0
-"""Time after which two rounds are enough: a search has many methods and cells to time."""
+"""Rounds that are run at least, if they are not long; the first is no measure."""
+SHORT = 0.5
+"""Seconds for which short rounds are run: cohorts and local work differ from round to round."""
+LONG = 3.0
+"""Seconds after which two rounds are enough, or one that took as long; fewer of many configs."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A round of one run, on average.
+    """What one run takes, in seconds.
 
     Attributes:
-        seconds: with its share of the evaluation, which is made every ``eval_every`` rounds.
-        evaluation: seconds of that share.
-        client_samples: that clients process.
+        setup: to build it and to end it; its data are there.
+        round: a round, without evaluation.
+        evaluation: one validation.
+        test: the evaluation on the test split; 0 where it was not timed.
     """
 
-    seconds: float
+    setup: float
+    round: float
     evaluation: float
-    client_samples: float
+    test: float = 0.0
+
+    def run(self, rounds: float, eval_every: int, test: bool = False) -> float:
+        """Return the seconds of a run of so many rounds; the last one is always evaluated."""
+        evaluations = -(rounds // -eval_every)
+        seconds = self.setup + rounds * self.round + evaluations * self.evaluation
+        return seconds + (self.test if test else 0.0)
 
 
 class Stopwatch:
@@ -66,14 +79,16 @@ class _Laps(L.Callback):
     Must be the last callback, so that those before it are timed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Stopwatch, enough: Callable[[list[float]], bool]) -> None:
+        self.building = 0.0
         self.rounds: list[float] = []
         self.evaluations: list[float] = []
-        self._began = time.perf_counter()
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._watch = Stopwatch(pl_module.device.type == "cpu")
+        self._watch = watch
+        self._enough = enough
         self._round = 0.0
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.building += self._watch.lap() if not self.rounds else 0.0
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._round += self._watch.lap()
@@ -84,49 +99,81 @@ class _Laps(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.rounds.append(self._round + self._watch.lap())
         self._round = 0.0
-        trainer.should_stop = trainer.should_stop or enough(self.rounds, self._began)
+        trainer.should_stop = trainer.should_stop or self._enough(self.rounds)
 
 
-def enough(rounds: list[float], began: float) -> bool:
-    """Whether so many timed rounds say what one takes; the first says nothing."""
-    long = time.perf_counter() - began > SECONDS
-    return len(rounds) >= ROUNDS or (len(rounds) > 1 and long)
+def enough(rounds: list[float], long: float = LONG) -> bool:
+    """Whether so many timed rounds say what one takes; the first does only if it is long."""
+    spent = sum(rounds)
+    return spent > long or (len(rounds) >= ROUNDS and spent > SHORT)
 
 
-def probe(experiment: Experiment) -> Probe:
+def probe(experiment: Experiment, long: float = LONG) -> Probe:
     """Run a few rounds of a config, each with an evaluation.
+
+    A first run of one round warms up: what a worker does once, such as to load the data, its other
+    runs do not pay. Where that round was long, it is the measure too.
+
+    Args:
+        experiment: the config.
+        long: seconds after which it is enough.
 
     Raises:
         ConfigError, DataError: as the run itself would.
     """
-    laps = _Laps()
-    built = build(experiment.with_values({"eval_every": 1}), callbacks=[laps])
-    with quiet():
-        built.trainer.fit(built.module, built.datamodule)
-    made = len(laps.rounds)
-    share = median(laps.evaluations[1:] or laps.evaluations) / experiment.eval_every
+    every = experiment.with_values({"eval_every": 1})
+    laps, test = _timed(every, lambda rounds: True)
+    if laps.rounds[0] <= long and experiment.rounds > 1:
+        laps, test = _timed(every, partial(enough, long=long))
+    later = fmean(laps.rounds[1:] or laps.rounds)
     return Probe(
-        seconds=median(laps.rounds[1:] or laps.rounds) + share,
-        evaluation=share,
-        client_samples=built.module.client_samples / made,
+        setup=laps.building + max(0.0, laps.rounds[0] - later),
+        round=later,
+        evaluation=fmean(laps.evaluations[1:] or laps.evaluations),
+        test=test,
     )
 
 
-def probe_pack(experiment: Experiment, alone: Probe, pack: int) -> float:
-    """Return the seconds of a round of one of so many runs that go as one computation.
+def _timed(experiment: Experiment, enough: Callable[[list[float]], bool]) -> tuple[_Laps, float]:
+    """Run a config until it is enough; return what was timed, and the seconds of its test."""
+    watch = _watch(experiment)
+    laps = _Laps(watch, enough)
+    built: Run = build(experiment, callbacks=[laps])
+    with quiet(), matrix_products(experiment.precision):
+        built.trainer.fit(built.module, built.datamodule)
+        laps.building += watch.lap()
+        built.trainer.test(built.module, built.datamodule, verbose=False)
+    return laps, watch.lap()
+
+
+def _watch(experiment: Experiment) -> Stopwatch:
+    return Stopwatch(experiment.device == "cpu" or not torch.cuda.is_available())
+
+
+def probe_pack(experiment: Experiment, pack: int, long: float = LONG) -> Probe:
+    """Return what one of so many runs takes that go as one computation; without its evaluation.
 
     Args:
         experiment: the config of all of them.
-        alone: a round of it by itself; each run of a pack is evaluated as it is alone.
         pack: runs.
+        long: seconds after which it is enough.
     """
-    rounds: list[float] = []
-    began = time.perf_counter()
-    watch = Stopwatch(experiment.device == "cpu")
+    members = [experiment.with_values({"eval_every": experiment.rounds})] * pack
+    rounds = _timed_pack(members, lambda rounds: True)
+    if rounds[0] <= long and experiment.rounds > 1:
+        rounds = _timed_pack(members, partial(enough, long=long))
+    later = fmean(rounds[1:] or rounds)
+    first = max(0.0, rounds[0] - later)
+    return Probe(setup=first / pack, round=later / pack, evaluation=0.0)
 
-    def on_round() -> Any:
+
+def _timed_pack(members: list[Experiment], enough: Callable[[list[float]], bool]) -> list[float]:
+    """Run a pack until it is enough; return what each round took, the first with all before it."""
+    watch, rounds = _watch(members[0]), list[float]()
+
+    def on_round() -> Iterable[int]:
         rounds.append(watch.lap())
-        return range(pack if enough(rounds, began) else 0)
+        return range(len(members) if enough(rounds) else 0)
 
-    run_pack([experiment.with_values({"eval_every": experiment.rounds})] * pack, on_round=on_round)
-    return median(rounds[1:] or rounds) / pack + alone.evaluation
+    run_pack(members, on_round=on_round)
+    return rounds

@@ -22,6 +22,7 @@ from fltune.search.interrupts import orderly_interrupts
 from fltune.search.lane import Lane
 from fltune.search.nodes import nodes
 from fltune.search.packer import usual_size
+from fltune.search.plan import without_inherited
 from fltune.search.preparation import check_data
 from fltune.search.record import TrialRecord
 from fltune.search.recorder import Recorder
@@ -150,7 +151,8 @@ class Session:
 
     def _announce(self, campaign: Campaign, concurrent: int) -> None:
         search = self.config.settings.search
-        trials = sum(m.trials(search) for m in self.config.methods.values())
+        own = [without_inherited(m, self.config) for m in self.config.methods.values()]
+        trials = sum(method.trials(search) for method in own)
         done = len(campaign.records)
         earlier = f"; {done} runs had ended before" if done else ""
         each = self.config.settings.resources

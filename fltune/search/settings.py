@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -32,6 +33,12 @@ def _as_problem(check: Callable[[str], str]) -> Callable[[Any], Any]:
 def _pack(value: Any) -> Any:
     if value != "auto" and (type(value) is not int or value < 1):
         raise problem(f"found {value!r}; auto, or how many runs go together: 1, 2, ...")
+    return value
+
+
+def _plain_name(value: Any) -> Any:
+    if isinstance(value, str) and value != Path(value).name:  # it becomes a folder
+        raise problem(f"found {value!r}; must be a plain name, without slashes")
     return value
 
 
@@ -376,4 +383,6 @@ class Settings(Section):
     tracking: Tracking = Tracking()
     resources: Resources = Resources()
     ray: RaySettings = RaySettings()
-    name: str | None = Field(None, description="name of the search; null: file name and time")
+    name: Annotated[str | None, BeforeValidator(_plain_name)] = Field(
+        None, description="name of the search; null: file name and time"
+    )

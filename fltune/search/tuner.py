@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ from fltune.search.verdicts import Bench
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Workers read data from files and send small reports: /dev/shm need not hold more."""
+PATIENCE_SECONDS = 60.0
+"""How long a starting worker may keep its trial from one that is free."""
 
 
 @contextlib.contextmanager
@@ -176,7 +179,7 @@ def run_campaign(campaign: Campaign, config: SearchConfig, concurrent: int) -> N
         config: the search.
         concurrent: packs at once.
     """
-    with _scratch() as storage, warnings.catch_warnings():
+    with _scratch() as storage, _workers_may_start(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bench = Bench()
         packs = Packs(campaign, Packer(config.settings.search, concurrent), bench)
@@ -184,6 +187,37 @@ def run_campaign(campaign: Campaign, config: SearchConfig, concurrent: int) -> N
             _make_tuner(packs, config.settings, concurrent, storage).fit()
         finally:
             bench.close()
+
+
+@contextlib.contextmanager
+def _workers_may_start() -> Iterator[None]:
+    """Let a worker that is starting do so, even if another one could take its trial.
+
+    Ray gives the trial to the worker that is free, and ends the one that is starting. Where runs
+    are shorter than the seconds of imports, one worker would then do all the work, while the others
+    start again and again. A worker that does not come for :data:`PATIENCE_SECONDS` is not waited
+    for: its machine may be gone. Ray has no public switch for it.
+    """
+    from ray.tune.execution.tune_controller import TuneController
+
+    name = "_maybe_reuse_cached_actor"
+    before = getattr(TuneController, name, None)
+    if before is None:  # another Ray: it may have mended this
+        yield
+        return
+
+    asked: dict[Any, float] = {}
+
+    def reuse(self: Any, trial: Any) -> bool:
+        starting = trial in self._trial_to_actor and trial not in self._resetting_trials
+        waited = time.monotonic() - asked.setdefault(trial, time.monotonic()) if starting else 0.0
+        return (not starting or waited > PATIENCE_SECONDS) and before(self, trial)
+
+    setattr(TuneController, name, reuse)
+    try:
+        yield
+    finally:
+        setattr(TuneController, name, before)
 
 
 def _make_tuner(packs: Packs, settings: Settings, concurrent: int, storage: Path) -> Any:

@@ -79,6 +79,24 @@ def parse_points(
     return tuple(kept.values())
 
 
+def score_problems(raw: Any, where: str, goals: int) -> list[str]:
+    """Return which points have a score that says too little where there are several objectives.
+
+    Args:
+        raw: the section.
+        where: dotted key of the section, for messages.
+        goals: objectives of the search.
+    """
+    if goals == 1 or not isinstance(raw, Sequence):
+        return []
+    return [
+        f"{where}.{number}.{SCORE}: found {point[SCORE]!r}; one number says too little of {goals} "
+        "objectives: leave it out, and the point is run first"
+        for number, point in enumerate(raw)
+        if isinstance(point, Mapping) and point.get(SCORE) is not None
+    ]
+
+
 def _expand_lists(point: dict[str, Any], space: Space) -> dict[str, str]:
     """Replace whole stage lists by what is drawn for them; return what is wrong with them."""
     wrong: dict[str, str] = {}

@@ -8,10 +8,12 @@ from fltune.tracking.store import FoundRun, Store, TrackedRun, TrackingError
 from fltune.tracking.tree import MethodBranch, SearchTree
 from fltune.tracking.uri import (
     UI_ENVIRONMENT,
+    is_server,
     redact,
     resolve_uri,
     sqlite_path,
     ui_command,
+    ui_environment,
     ui_hint,
 )
 from fltune.tracking.views import View
@@ -25,9 +27,11 @@ __all__ = [
     "TrackedRun",
     "TrackingError",
     "View",
+    "is_server",
     "redact",
     "resolve_uri",
     "sqlite_path",
     "ui_command",
+    "ui_environment",
     "ui_hint",
 ]

@@ -98,7 +98,7 @@ def ui_command(uri: str, port: int = 5000, artifact_root: Path | None = None) ->
     """Return the argv that shows this store in the MLflow UI, on this machine only.
 
     A tracking server serves its own UI, so for one the argv opens the browser there. Run it
-    with :data:`UI_ENVIRONMENT` added to the environment.
+    with :func:`ui_environment` added to the environment.
 
     Args:
         uri: a resolved store URI.
@@ -109,11 +109,20 @@ def ui_command(uri: str, port: int = 5000, artifact_root: Path | None = None) ->
     if is_server(uri):
         return [sys.executable, "-m", "webbrowser", uri]
     # One server process: the default of four helps nobody on a laptop and contends for sqlite.
-    argv = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri]
+    argv = [sys.executable, "-m", "mlflow", "ui"]
     argv += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     if artifact_root is not None:
         argv += ["--artifacts-destination", str(artifact_root.absolute())]
     return argv
+
+
+def ui_environment(uri: str) -> dict[str, str]:
+    """Return what :func:`ui_command` needs in its environment.
+
+    The store is named there: everyone on the machine can read the words of a command, and so a
+    database's password.
+    """
+    return {**UI_ENVIRONMENT, "MLFLOW_BACKEND_STORE_URI": uri}
 
 
 def ui_hint(uri: str, root: Path) -> str:

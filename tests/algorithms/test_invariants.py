@@ -79,11 +79,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from any_method import CLIENTS, Run, Shuffled, case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import fit, quadratics
 from random_problems import problems, property_test, same
-from test_conformance import CLIENTS, Run, Shuffled, case
 
 from fltune.algorithms import ALGORITHMS
 from fltune.algorithms.fedavg import FedAvg

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from any_method import CASES, Run, case, every, same
 from quadratics import trainer
-from test_conformance import CASES, Run, case, every, same
 
 from fltune.algorithms import ALGORITHMS
 from fltune.federation import LocalSGD

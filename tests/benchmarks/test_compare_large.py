@@ -1,26 +1,11 @@
 """The benchmark of the comparison writes a search that is compared like any other."""
 
-import importlib.util
-from pathlib import Path
-
-import pytest
-
 from fltune.report.page import as_html
 from fltune.search.search import compare
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "compare_large.py"
 
-
-@pytest.fixture(scope="module")
-def benchmark_module():
-    spec = importlib.util.spec_from_file_location("compare_large", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_search_it_writes_is_whole(benchmark_module, tmp_path):
-    runs = benchmark_module.write_search(tmp_path, 36, 5)
+def test_the_search_it_writes_is_whole(load_program, tmp_path):
+    runs = load_program("compare_large").write_search(tmp_path, 36, 5)
     report = compare("large", [f"tracking.root={tmp_path}"])
     assert runs == 36 + 3 * 3
     assert [row.summary.trials for row in report.rows] == [12, 12, 12]

@@ -1,39 +1,28 @@
 """The check of a device needs torch and lightning alone, and says what it saw."""
 
-import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 ABSENT = ("pydantic", "ray", "optuna", "mlflow", "sklearn")
 
 
 @pytest.fixture(scope="module")
-def bench():
-    sys.path.insert(0, str(FOLDER))
-    try:
-        spec = importlib.util.spec_from_file_location("bench_device", FOLDER / "device_check.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        sys.path.remove(str(FOLDER))
-        sys.modules.pop("rounds", None)
+def bench(load_program):
+    return load_program("device_check")
 
 
-def test_without_what_a_search_needs_it_checks_everything(tmp_path):
-    script, out = FOLDER / "device_check.py", tmp_path / "found.json"
+def test_without_what_a_search_needs_it_checks_everything(benchmarks, tmp_path):
+    script, out = benchmarks / "device_check.py", tmp_path / "found.json"
     words = [str(script), "--device", "cpu", "--quick", "--output", str(out)]
     code = (
         "import runpy, sys\n"
         f"sys.modules.update(dict.fromkeys({ABSENT}))\n"  # None: importing it raises
         f"sys.argv = {words}\n"
-        f"sys.path.insert(0, {str(FOLDER)!r})\n"
+        f"sys.path.insert(0, {str(benchmarks)!r})\n"
         f"runpy.run_path({str(script)!r}, run_name='__main__')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

@@ -1,6 +1,5 @@
 """The comparison with other libraries: they are given fltune's task, and the figures add up."""
 
-import importlib.util
 import subprocess
 import sys
 from itertools import islice
@@ -11,23 +10,11 @@ import pytest
 import torch
 from rich.console import Console
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def peers():
-    """The program; beside it the package of the same name, and ``rounds``."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location("benchmark_peers", BENCHMARKS / "peers.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(BENCHMARKS))
-    for name in {"benchmark_peers", "rounds"} | {m for m in sys.modules if m.startswith("peers")}:
-        if name not in before:
-            sys.modules.pop(name, None)
+def peers(load_program):
+    """The program; beside it the package of the same name."""
+    return load_program("peers")
 
 
 @pytest.fixture
@@ -106,11 +93,11 @@ def test_cohorts_are_dealt_again_when_they_are_used_up(task):
     assert dealt[3] == dealt[0] == task.cohorts[0].tolist()
 
 
-def test_fltune_driver_serves_rounds_and_learns(peers, tmp_path):
+def test_fltune_driver_serves_rounds_and_learns(peers, benchmarks, tmp_path):
     """Through the same process and the same words as every peer's driver."""
     task = peers.make_task("W3", peers.WORKLOADS["W3"], 5)
     task.save(tmp_path / "task.npz")
-    paths = str(BENCHMARKS.parent)
+    paths = str(benchmarks.parent)
     ours = peers.Candidate(
         "fltune", 1, Path(sys.executable), "fltune", tmp_path / "task.npz", paths, processes=1
     )
@@ -252,7 +239,7 @@ def test_environment_is_made_once_and_again_for_other_versions(peers, monkeypatc
     assert made == ["a", "a"]
 
 
-def test_every_peer_has_a_driver_and_a_version(peers):
+def test_every_peer_has_a_driver_and_a_version(peers, benchmarks):
     for peer in peers.PEERS:
-        assert (BENCHMARKS / "peers" / f"{peer.module}.py").exists()
+        assert (benchmarks / "peers" / f"{peer.module}.py").exists()
         assert peer.version[0].isdigit()

@@ -1,26 +1,15 @@
 """The benchmark measures what it says: fltune and the plain loop do the same work."""
 
 import dataclasses
-import importlib.util
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "rounds.py"
-
 
 @pytest.fixture(scope="module")
-def rounds():
-    spec = importlib.util.spec_from_file_location("benchmark_rounds", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def rounds(load_program):
+    return load_program("rounds")
 
 
 @pytest.fixture
@@ -29,10 +18,8 @@ def small(rounds):
     return dataclasses.replace(rounds.WORKLOADS["W3"], clients=20, per_round=5, batch_size=50)
 
 
-def test_json_line_has_every_workload_and_strategy():
-    command = [sys.executable, PATH, "--workload", "W3", "--rounds", "2", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    records = json.loads(done.stdout.splitlines()[-1])
+def test_json_line_has_every_workload_and_strategy(run_program):
+    records = json.loads(run_program("rounds", "--workload", "W3", "--rounds", "2", "--json")[-1])
     assert [(r["workload"], r["strategy"]) for r in records] == [
         ("W3", "plain"),
         ("W3", "loop"),

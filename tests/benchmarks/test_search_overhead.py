@@ -1,22 +1,15 @@
 """The benchmark of the search adds its parts up, on a search that is too short to say anything."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "search_overhead.py"
 
 
 @pytest.mark.slow
 @pytest.mark.search
-def test_json_line_tells_where_the_time_went():
+def test_json_line_tells_where_the_time_went(run_program):
     short = ["--trials", "4", "--rounds", "5", "--workers", "1", "--sample", "2"]
-    command = [sys.executable, PATH, *short, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(run_program("search_overhead", *short, "--json")[-1])
     assert (found["trials"], found["workers"], found["sampled"]) == (4, 1, 2)
     for part in ("ray_start", "imports", "search", "end", "trained", "plain"):
         assert found[part] > 0, part

@@ -1,29 +1,14 @@
 """The benchmark of ``strategy: auto`` measures what it says; its figures are nobody's test."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from fltune.federation.losses import cross_entropy
 from fltune.federation.strategies import candidates
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def bench():
-    sys.path.insert(0, str(FOLDER))
-    try:
-        spec = importlib.util.spec_from_file_location("bench_strategies", FOLDER / "strategies.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        sys.path.remove(str(FOLDER))
-        sys.modules.pop("bench_strategies", None)
+def bench(load_program):
+    return load_program("strategies")
 
 
 def test_there_are_twenty_rows_of_all_kinds(bench):

@@ -1,15 +1,10 @@
 """A folder in which the commands of the docs run to the letter, and the search they tell of."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+import started
 import written
 import yaml
 
-ROOT = Path(__file__).parents[2]
 SMALL = {"rounds": 4, "eval_every": 2}
 """Rounds of every file in the folder: a stage each for three stages, and one more."""
 
@@ -19,7 +14,7 @@ def folder(tmp_path_factory):
     """Small copies of the search files, and the files that the docs show whole."""
     place = tmp_path_factory.mktemp("docs")
     (place / "search_spaces").mkdir()
-    for path in (ROOT / "search_spaces").glob("*.yaml"):
+    for path in (written.ROOT / "search_spaces").glob("*.yaml"):
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
         raw["experiment"] |= SMALL
         raw["search"] |= {"trials": 4, "confirm_seeds": 2, "average_last": 1}
@@ -34,15 +29,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def search(folder):
     """The search that the docs tell of, named ``first``, really run."""
-    call = [sys.executable, "-m", "fltune", "search", "search_spaces/digits_fedgm.yaml"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*call, "--name", "first"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("search", "search_spaces/digits_fedgm.yaml", "--name", "first")
+    started.python(folder, "-m", "fltune", *words)
     return "first"

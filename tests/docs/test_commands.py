@@ -4,14 +4,12 @@ Nothing is taken for granted: what cannot be run here (servers, installations, c
 arguments parsed by the program that it calls.
 """
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import started
 import typer
 import written
 
@@ -172,14 +170,4 @@ def test_the_readme_lists_every_command_and_only_options_that_there_are():
     "block", [b for b in written.blocks("python") if "import fltune\n" in b.text], ids=str
 )
 def test_python_runs(block, folder):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", block.text],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert started.python(folder, "-c", block.text)

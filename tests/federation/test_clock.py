@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import small_digits
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +9,6 @@ from quadratics import A, B, fit, quadratics
 
 from fltune.algorithms.fedcdr import FedCDR
 from fltune.errors import ConfigError
-from fltune.experiment import Experiment
 from fltune.federation import LocalSGD
 from fltune.federation.clock import (
     Clock,
@@ -161,32 +161,16 @@ def test_the_initial_visit_takes_time():
 
 
 def experiment(**changes):
-    raw = {
-        "data": {"name": "digits", "clients": 10},
-        "model": {"name": "mlp", "hidden": [8]},
-        "participation": {"kind": "uniform", "per_round": 3},
-        "clock": {"kind": "lognormal", "jitter_sigma": 0.3},
-        "rounds": 6,
-        "eval_every": 2,
-        "device": "cpu",
-    }
-    return Experiment.parse({**raw, **changes})
+    clock = {"kind": "lognormal", "jitter_sigma": 0.3}
+    return small_digits.experiment(**{"clock": clock, "rounds": 6, "eval_every": 2, **changes})
 
 
 def test_time_is_in_the_history_and_a_resumed_run_goes_on(tmp_path):
-    path = tmp_path / "run.ckpt"
     whole = run(experiment())
     times = [row["clock/seconds"] for row in whole.history]
     assert times == sorted(set(times))
     assert whole.metrics["clock/seconds"] == times[-1]
-
-    def killed(row):
-        if row["round"] == 6:
-            raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError, match="killed"):
-        run(experiment(), on_row=killed, checkpoint=path)
-    resumed = run(experiment(), checkpoint=path, resume=True)
+    resumed = small_digits.cut_off_and_resumed(experiment(), 6, tmp_path / "run.ckpt")
     assert resumed.history == whole.history
     assert resumed.metrics == whole.metrics
 
@@ -207,7 +191,7 @@ def test_a_clock_changes_no_other_number():
         ({"kind": "lognormal", "speed_sigma": -1}, "clock.speed_sigma: found -1; should be"),
         (
             {"kind": "per_client", "up_mbps": [1.0, 2.0]},
-            "clock: up_mbps has 2 entries for 10 clients",
+            "clock: up_mbps has 2 entries for 12 clients",
         ),
         ({"kind": "none", "server_seconds": 1}, "clock.server_seconds: unknown key"),
     ],

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from judged import RAW, changed
 
 from fltune.experiment import Experiment
 from fltune.federation import chunks
@@ -13,20 +14,7 @@ from fltune.federation.evaluation import ClientScores, standard_error
 from fltune.packing import run_pack
 from fltune.runner import build, run
 
-RAW = {
-    "data": {"name": "digits", "clients": 12, "val_fraction": 0.2, "val_from": "clients"},
-    "model": {"name": "mlp", "hidden": [8]},
-    "participation": {"kind": "uniform", "per_round": 4},
-    "client": {"lr": 0.2},
-    "rounds": 4,
-    "eval_every": 2,
-    "device": "cpu",
-}
 NATURAL = {"data": {"name": "synthetic", "clients": 12, "val_fraction": 0.2}}
-
-
-def changed(data=None, **changes):
-    return {**RAW, **changes, "data": {**changes.get("data", RAW["data"]), **(data or {})}}
 
 
 @pytest.mark.parametrize("raw", [RAW, {**RAW, **NATURAL}], ids=["of clients", "of a natural pool"])

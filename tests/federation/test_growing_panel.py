@@ -2,6 +2,7 @@
 
 import lightning as L
 import pytest
+from judged import changed
 
 from fltune.experiment import Experiment
 from fltune.federation import chunks
@@ -11,18 +12,10 @@ from fltune.runner import build, run
 
 GROWTH = {1: 2, 3: 5, 6: None}
 ASKED = [2, 2, 5, 5, 5, 12]
-RAW = {
-    "data": {"name": "digits", "clients": 12, "val_fraction": 0.2, "val_from": "clients"},
-    "model": {"name": "mlp", "hidden": [8]},
-    "participation": {"kind": "uniform", "per_round": 4},
-    "client": {"lr": 0.2},
-    "rounds": 6,
-    "device": "cpu",
-}
 
 
 def asking(clients, **changes):
-    return {**RAW, **changes, "data": {**RAW["data"], "val_clients": clients}}
+    return changed({"val_clients": clients}, **{"rounds": 6, **changes})
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 import pytest
+import small_digits
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,7 +7,6 @@ from quadratics import fit, quadratics
 
 from fltune.algorithms.fedcdr import FedCDR
 from fltune.errors import ConfigError
-from fltune.experiment import Experiment
 from fltune.federation import FederatedDataModule, LocalSGD
 from fltune.federation.stragglers import Stragglers
 from fltune.participation.full import Full
@@ -120,31 +120,20 @@ def test_strategies_agree(policy):
 
 def experiment(**changes):
     raw = {
-        "data": {"name": "digits", "clients": 12},
-        "model": {"name": "mlp", "hidden": [8]},
         "participation": {"kind": "uniform", "per_round": 5},
         "client": {"epochs": 3},
         "work": {"kind": "stragglers", "fraction": 0.5},
         "rounds": 6,
         "eval_every": 2,
-        "device": "cpu",
     }
-    return Experiment.parse({**raw, **changes})
+    return small_digits.experiment(**{**raw, **changes})
 
 
 def test_a_resumed_run_goes_on_counting(tmp_path):
-    path = tmp_path / "run.ckpt"
     whole = run(experiment())
     assert [row["participation/dropped"] for row in whole.history] == [4, 8, 12]
     assert whole.metrics["participation/dropped"] == 12
-
-    def killed(row):
-        if row["round"] == 6:
-            raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError, match="killed"):
-        run(experiment(), on_row=killed, checkpoint=path)
-    resumed = run(experiment(), checkpoint=path, resume=True)
+    resumed = small_digits.cut_off_and_resumed(experiment(), 6, tmp_path / "run.ckpt")
     assert resumed.history == whole.history
 
 

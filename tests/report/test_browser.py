@@ -15,7 +15,7 @@ from searched import search_digits
 
 from fltune.report.page import as_html
 from fltune.search.search import compare
-from fltune.tracking import UI_ENVIRONMENT, Store, resolve_uri, ui_command
+from fltune.tracking import Store, resolve_uri, ui_command, ui_environment
 
 pytestmark = needs_chromium
 FIGURES = "curves-0-val-accuracy curves-0-train-loss history slices stability importance parallel"
@@ -91,9 +91,10 @@ def ui(searched):
     with socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    argv = ui_command(resolve_uri(None, root, environ={}), port, root / "artifacts")
+    uri = resolve_uri(None, root, environ={})
+    argv = ui_command(uri, port, root / "artifacts")
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(argv, env={**os.environ, **UI_ENVIRONMENT}, **silent)
+    server = subprocess.Popen(argv, env={**os.environ, **ui_environment(uri)}, **silent)
     address = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(600):

@@ -102,6 +102,18 @@ def test_latex_prints_every_special_letter():
     )
 
 
+def test_a_latex_row_is_no_argument_of_the_one_before_it(make_report):
+    methods = {name: {"space": {}} for name in ("[a] new", "*", "A")}
+    values = dict.fromkeys(methods, 0.5) | {"A": 0.9}
+    records = [trial(name, 0, {}, 0.5) for name in methods]
+    records += [
+        confirmation(name, 0, s, {}, v, curve(v)) for name, v in values.items() for s in (1, 2, 3)
+    ]
+    starts = [line[:4] for line in as_latex(make_report(methods, records)).splitlines()]
+    assert {"{}[a", "{}* "} <= set(starts)
+    assert escape_latex("a|b") == r"a\textbar{}b"
+
+
 def test_json_is_the_searchs_own_and_what_the_comparison_adds(two_methods):
     plain = json.loads(json.dumps(two_methods.as_json(), allow_nan=False))
     assert {"name", "tracking_uri", "experiment", "methods"} <= set(plain)
@@ -135,6 +147,18 @@ def test_trials_left_out_by_a_spent_budget_are_not_missing(make_report):
     records = [trial("A", 0, one, 0.5)]
     records += [confirmation("A", 0, s, one, 0.5, curve(0.5)) for s in (1, 2)]
     report = make_report({"A": {"space": LR}}, records, {"max_client_samples": 500})
+    assert report.rows[0].missing == "1 of 3 confirmation runs still to come"
+
+
+def test_seeds_that_an_extension_searches_on_confirm_nothing(make_report):
+    one = {"server.lr": 1.0, "client.lr": 0.1}
+    records = [trial("A", n, {**one, "server.lr": n + 1.0}, 0.5 - n / 10) for n in range(3)]
+    more = [trial("A", r.number, r.values, r.score) for r in records]
+    for record in more:
+        record.seed = 1
+    records += [*more, *(confirmation("A", 0, s, one, 0.5, curve(0.5)) for s in (1, 2, 3))]
+    report = make_report({"A": {"space": LR}}, records, {"seeds": 2})  # fresh are 2, 3, 4
+    assert report.rows[0].summary.test.seeds == 2
     assert report.rows[0].missing == "1 of 3 confirmation runs still to come"
 
 
@@ -202,6 +226,7 @@ def test_the_terminal_shows_results_cost_and_what_is_missing(in_pieces):
     out = io.StringIO()
     print_report(in_pieces, Console(file=out, width=160))
     assert "made: cost and trust" in out.getvalue()
+    assert "0 B" not in out.getvalue()  # nothing was sent, for nothing is confirmed
     assert "unfinished: Empty: 3 of 3 trials" in out.getvalue()
 
 

@@ -11,6 +11,12 @@ def test_the_outcome_comes_first_and_how_to_go_on_last(two_methods):
     assert "comparison.html" in text
 
 
+def test_a_nasty_name_is_no_html(two_methods):
+    text = description(two_methods, [])
+    assert "<script" not in text
+    assert "&lt;script>alert" in text
+
+
 def test_an_unfinished_search_has_no_winner(in_pieces):
     assert outcome(in_pieces) == ["no method is confirmed so far."]
 
@@ -20,3 +26,8 @@ def test_what_was_searched_names_the_budget_and_the_rule(two_methods):
     assert found["sampler"] == "tpe, 3 trials per method, each on 1 seed"
     assert found["chosen by"] == "val/accuracy"
     assert found["confirmation"] == "3 fresh seeds, on test data"
+
+
+def test_a_search_that_confirms_nothing_says_so(make_report):
+    report = make_report({"A": {"space": {}}}, [], {"confirm_seeds": 0})
+    assert searched(report)["confirmation"] == "none"

@@ -57,6 +57,27 @@ def test_it_says_rank_values_reason_and_curves(tmp_path):
         assert part in text
 
 
+def test_the_reason_is_that_of_the_run_that_decided(tmp_path):
+    lane = make_lanes(seeds=3, deterministic=True)["FedGM"]
+    end(lane, first := take(lane), 0.5, message="completed 4 rounds")
+    end(lane, take(lane), 0.5, message="completed 4 rounds")
+    assert told(lane, first.number, tmp_path / "frozen.yaml")[0]["reason"] == "it has not ended yet"
+    while (record := take(lane)) is not None and record.number == first.number:
+        end(lane, record, 0.0, "diverged", message="diverged in round 3")
+    found, text = told(lane, first.number, tmp_path / "frozen.yaml")
+    assert (found["status"], found["reason"]) == ("diverged", "diverged in round 3")
+    assert "completed 4 rounds" not in text
+
+
+def test_a_trial_that_breaks_a_constraint_says_so(tmp_path):
+    lane = make_lanes(constraints={"val/accuracy": {"max": 0.8}})["FedGM"]
+    end(lane, take(lane), 0.9, message="completed", violations=[0.125])
+    end(lane, take(lane), 0.5, message="completed", violations=[-0.375])
+    found, _ = told(lane, 0, tmp_path / "frozen.yaml")
+    assert (found["rank"], found["reason"]) == (None, "completed; it breaks a constraint")
+    assert told(lane, 1, tmp_path / "frozen.yaml")[0]["reason"] == "completed"
+
+
 def test_ties_are_written_out(tmp_path):
     space = {"client.lr": {"grid": [0.1, 0.2]}, "server.lr": {"tied": "0.1 / client.lr"}}
     lane = make_lanes({**RAW, "methods": {"A": {"space": space}}})["A"]

@@ -7,6 +7,7 @@ from fabricated import LR, NASTY, confirmation, curve, trial
 from fltune.report import figures, space_figures
 from fltune.report.figures import learning_curves, partition_picture, search_history, shown
 from fltune.report.space_figures import importances, parallel_coordinates, slices, stability_map
+from fltune.search.candidate import Candidate
 
 SPACES = (importances, parallel_coordinates, slices, stability_map)
 
@@ -50,6 +51,36 @@ def test_seeds_that_diverged_are_left_out_of_the_curve_and_named(make_report):
     shown_view = learning_curves(make_report({"A": {"space": LR}}, records))[0].views[0]
     assert list(traces(shown_view.figure)["A"].y) == [0.4, 0.5]
     assert "1 that diverged left out" in shown_view.text
+
+
+def test_runs_that_failed_are_told_apart_from_those_that_diverged(make_report):
+    one = {"server.lr": 1.0, "client.lr": 0.1}
+    records = [trial("A", 0, one, 0.5), confirmation("A", 0, 1, one, 0.5, curve(0.5))]
+    lost = {"diverged": 2, "failed": 3}
+    records += [
+        confirmation("A", 0, seed, one, 0.1, curve(0.1), status=s) for s, seed in lost.items()
+    ]
+    text = learning_curves(make_report({"A": {"space": LR}}, records))[0].views[0].text
+    assert "over 1 seeds; 1 that diverged and 1 that failed left out" in text
+
+
+def test_what_breaks_a_constraint_is_no_best_so_far(make_report):
+    records = [
+        trial("A", n, {"server.lr": 1.0 + n, "client.lr": 0.1}, score, violations=[broken])
+        for n, (score, broken) in enumerate([(0.5, 0.0), (0.9, 1.0), (0.6, 0.0)])
+    ]
+    search = {"constraints": {"comm/up_bits": {"max": 1.0}}}
+    (only,) = search_history(make_report({"A": {"space": LR}}, records, search)).views
+    assert list(traces(only.figure)["best so far"].y) == [0.5, 0.6]
+    assert "The best val/accuracy, 0.6, came with trial 2" in only.text
+    assert "1 that break a constraint are no best ones" in only.text
+
+
+def test_heights_compare_no_trial_with_another(two_methods, monkeypatch):
+    """A page of thousands of trials would spend its time on it."""
+    lane = two_methods.lanes["FedAvg"]
+    monkeypatch.setattr(Candidate, "__eq__", lambda one, other: pytest.fail("compared"))
+    assert figures.heights(lane, list(lane.candidates.values()))[:2] == [0.9, 0.4]
 
 
 def test_the_history_has_every_trial_and_the_best_so_far(two_methods):
@@ -177,11 +208,32 @@ def test_choices_of_no_numbers_are_categories(make_report, draw):
     assert only.figure is not None
 
 
+@pytest.mark.parametrize("draw", [parallel_coordinates, slices, stability_map])
+def test_values_that_an_extension_took_out_of_the_space_have_no_place(make_report, draw):
+    space = {**LR, "model.hidden": {"choice": [[4], [8, 8]]}}
+    records = [
+        trial("A", n, {"server.lr": lr, "client.lr": 0.1, "model.hidden": hidden}, 0.5)
+        for n, (lr, hidden) in enumerate([(1.0, [8, 8]), (0.0, [2])])
+    ]
+    (only,) = draw(make_report({"A": {"space": space}}, records)).views
+    assert only.figure is not None
+    if draw is parallel_coordinates:
+        whole, taken_out = only.figure.data
+        assert (list(whole.x), list(taken_out.x)) == ([0, 1, 2, 3], [0, 2])
+
+
 def test_each_partition_is_drawn_once(two_methods):
     (only,) = partition_picture(two_methods).views
     assert only.label == "all methods"
     assert "digits" in only.text
     assert "10 clients" in only.text
+
+
+def test_partitions_that_are_too_many_are_counted(make_report, monkeypatch):
+    monkeypatch.setattr(figures, "MOST_PARTITIONS", 1)
+    methods = {f"A{n}": {"data": {"clients": n}, "space": {}} for n in (5, 6, 7)}
+    (only,) = partition_picture(make_report(methods, [])).views
+    assert only.text.endswith("2 more partitions are not drawn here.")
 
 
 def test_data_that_are_not_here_are_no_reason_to_fail(make_report, tmp_path):

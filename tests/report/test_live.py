@@ -95,6 +95,15 @@ def test_a_closed_method_has_no_trials_left():
     assert display.render().title.startswith("about 0:00:40 left")
 
 
+def test_confirmations_of_an_earlier_winner_are_not_those_that_are_waited_for():
+    lanes = {"FedGM": make_lanes()["FedGM"]}
+    lane, display = lanes["FedGM"], LiveDisplay(lanes, 1, console(), clock=lambda: 0.0)
+    follow(display, lane, *((score, "complete", "") for score in (0.5, 0.9, 0.4, 0.9)))
+    lane.confirmed[0].number = 0  # before it was extended, another config was the best
+    assert list(display.render().columns[4].cells) == ["0/2"]
+    assert display.render().title.startswith("about 0:00:20 left")
+
+
 def test_brackets_in_a_name_are_no_markup():
     out = console(terminal=True)
     with LiveDisplay({"[/FedGM]": make_lanes()["FedGM"]}, 1, out):

@@ -170,6 +170,7 @@ def test_a_password_of_the_store_is_not_passed_on(two_methods):
 def test_an_interrupted_search_has_its_page(in_pieces):
     page = Page(as_html(in_pieces))
     assert "no method is confirmed so far" in page.text
+    assert not [a for a in page.all("tr") if a.get("class") == "best"]
     assert "3 of 3 trials still to come" in page.text
     assert "No trial of Lost completed: 0 complete, 0 pruned, 3 diverged, 0 failed." in page.text
 

@@ -10,6 +10,7 @@ from fltune.report.summary import (
     Interval,
     MethodSummary,
     Summary,
+    confirmed_runs,
     finite,
     mean_curve,
     summarise,
@@ -102,6 +103,27 @@ def test_a_seed_that_diverged_has_no_accuracy_and_its_loss_is_left_out():
     assert summary.seeds_diverged == 1
     assert (summary.test.mean, summary.test.seeds) == (pytest.approx(0.5), 3)
     assert (summary.metrics["test/loss"].mean, summary.metrics["test/loss"].seeds) == (2.0, 2)
+
+
+def test_a_winner_that_diverged_on_every_seed_before_it_was_evaluated_has_no_accuracy():
+    lane = make_lanes()["FedGM"]
+    for score in (0.5, 0.4, 0.6):
+        end(lane, take(lane), score, metrics={"val/accuracy": score})
+    for _ in range(2):
+        end(lane, take(lane), 0.0, "diverged", metrics={"train/loss": math.nan}, rows=[])
+    found = summarise_method(lane)
+    assert (found.test.mean, found.test.seeds, found.seeds_diverged) == (0.0, 2, 2)
+
+
+def test_confirmations_count_for_the_winners_there_are_and_on_seeds_that_are_fresh():
+    lane = make_lanes()["FedGM"]
+    finish(lane, lambda record: (0.5 + record.number / 10, 0.5))
+    assert confirmed_runs(lane) == 2
+    lane.confirmed[0].number = 0  # of an earlier winner
+    assert confirmed_runs(lane) == 1
+    lane.confirmed[0].number = 2
+    lane.confirmed[1].seed = 0  # an extension may search on it
+    assert confirmed_runs(lane) == 1
 
 
 def test_a_method_without_a_winner():

@@ -72,6 +72,30 @@ def test_brackets_of_values_are_no_markup():
     assert "[bold]digits" in text
 
 
+def test_brackets_of_a_method_s_name_are_no_markup_below_the_table_either():
+    outcome = summary(beyond=[])
+    names = ("FedGM [no decay]", "[/b]")
+    outcome.methods = dict(zip(names, outcome.methods.values(), strict=True))
+    outcome.methods["[/b]"].client_samples = 7
+    text = " ".join(printed(outcome, width=140).split())
+    assert "FedGM [no decay] 12 trials, 1.25M, [/b] 12 trials, 7" in text
+
+
+@pytest.mark.parametrize("metric", ["val/accuracy", "val/loss"])
+def test_before_anything_is_confirmed_the_test_column_is_as_in_the_search(metric):
+    outcome = summary(metrics={})
+    outcome.metric = metric
+    text = " ".join(printed(outcome).split())
+    assert f"{metric.replace('val/', 'test ')}: mean" in text
+    assert "0 fresh seeds" not in text
+
+
+def test_a_search_that_confirms_nothing_says_so():
+    text = " ".join(printed(summary(metrics={}), seeds=0).split())
+    assert "no winner is run on the test split (search.confirm_seeds: 0)" in text
+    assert "over 0 fresh seeds" not in text
+
+
 def test_trials_that_did_not_complete_are_counted():
     text = printed(summary())
     assert "12 (3)" in text
@@ -108,7 +132,10 @@ def test_warnings_say_what_to_distrust():
     text = "\n".join(warnings_of(summary(beyond=[], failed=2, seeds_diverged=1, seeds_failed=3)))
     assert "FedAvg: 2 of 12 trials failed with an error" in text
     assert "FedAvg: 3 confirmation runs failed with an error" in text
-    assert "FedAvg: the winner diverged on 1 confirmation seeds" in text
+    assert "FedAvg: the winner diverged on 1 of its fresh seeds; its accuracy counts as 0" in text
+    losses = {"test/loss": Interval.of([0.5, 0.7])}
+    (text, _) = warnings_of(summary(beyond=[], seeds_diverged=1, metrics=losses))
+    assert "1 of its fresh seeds; its loss leaves them out" in text
 
 
 def test_a_method_without_a_winner_is_shown_as_such():
@@ -127,6 +154,14 @@ def test_markdown_holds_the_same_table():
     assert rows[3].startswith("| FedAvg |")
     assert any(line.startswith("- Multistage FedGM: the winner's server.lr") for line in lines)
     assert lines[-1] == "Open the UI: `python -m fltune ui`"
+
+
+def test_a_name_is_no_markup_in_markdown():
+    outcome = summary()
+    outcome.methods = {"A|<img src=x>*": outcome.methods["FedAvg"], "B*": outcome.methods["FedAvg"]}
+    text = markdown(outcome, "hint")
+    assert r"| A\|&lt;img src=x>\* |" in text
+    assert "<img" not in text
 
 
 @pytest.mark.parametrize(

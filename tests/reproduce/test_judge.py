@@ -92,6 +92,17 @@ def test_a_method_that_diverged_in_the_search_is_the_worst_on_every_seed():
     assert (judged.verdict, judged.findings[0].mean) == (SHOWN, -math.inf)
 
 
+def test_one_number_of_several_seeds_shows_nothing():
+    """On the other seeds both diverged: there is no spread, and so no interval."""
+    a = series("A", [run(1, 0.9), *(run(s, status="diverged") for s in (2, 3))])
+    b = series("B", [run(1, 0.5), *(run(s, status="diverged") for s in (2, 3))])
+    lower = claim("difference", than="B", metric="test/loss", below=0)
+    for one, loss in ((a, 1.0), (b, 2.0)):
+        one.runs[0].metrics["test/loss"] = loss
+    (found,) = judge("c", lower, evidence(a, b)).findings
+    assert (found.values, found.verdict) == ({"1": -1.0}, NOT_SHOWN)
+
+
 def test_a_number_alone_is_its_own_interval():
     exact = claim("computed", of="wrong numbers", above=0, below=0)
     assert judge_computed("c", exact, [0.0]).verdict == SHOWN

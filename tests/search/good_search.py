@@ -23,6 +23,17 @@ search: {trials: 4}
 """
 
 
+def assert_the_frozen_file_says_the_same(config):
+    """Read a config again from the file that a search keeps of it."""
+    again = SearchConfig.parse(yaml.safe_load(config.as_yaml()))
+    assert list(again.methods) == list(config.methods)
+    for name, method in config.methods.items():
+        other = again.method(name)
+        assert (other.raw, other.to_yaml()) == (method.raw, method.to_yaml())
+        assert (other.inherit, other.scenario) == (method.inherit, method.scenario)
+    assert again.settings.search == config.settings.search
+
+
 def good():
     return yaml.safe_load(GOOD.replace("1e-1", "0.1"))
 

@@ -34,6 +34,7 @@ from fltune.search.config import SearchConfig
         ("tracking", {"url": "x"}, "tracking.url: unknown key; did you mean 'uri'?"),
         ("resources", {"gpus": -1}, "resources.gpus: found -1; should be greater than or equal"),
         ("name", 3, "name: found 3; should be a valid string"),
+        ("name", "a/b", "name: found 'a/b'; must be a plain name, without slashes"),
         ("experiment", ["a"], "experiment: found ['a']; a mapping belongs there"),
         ("methods", {}, "methods: name at least one method to tune"),
         ("methods", ["FedAvg"], "methods: name at least one method to tune"),

@@ -1,3 +1,5 @@
+"""The bill of a search: what it counts, what it costs, what it says."""
+
 import dataclasses
 import io
 import json
@@ -5,10 +7,11 @@ import time
 
 import pytest
 from rich.console import Console
+from timers import OF_A_RUN, constant, here
 
 from fltune.errors import ConfigError, DataError
 from fltune.search.config import SearchConfig
-from fltune.search.plan import plan, print_bill
+from fltune.search.plan import IMPORTS, RUN_SECONDS, START_SECONDS, plan, print_bill
 from fltune.search.preparation import check_data
 
 RAW = {
@@ -39,10 +42,7 @@ RAW = {
 
 @pytest.fixture(scope="module")
 def bill():
-    started = time.perf_counter()
-    bill = plan(SearchConfig.parse(RAW, "my.yaml"))
-    assert time.perf_counter() - started < 20
-    return bill
+    return plan(SearchConfig.parse(RAW, "my.yaml"), here)
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,22 @@ def test_the_bill_of_the_whole_search(bill):
     assert json.loads(json.dumps(bill.as_json(), allow_nan=False))["methods"]["Grid"]["trials"] == 3
 
 
-def test_a_slower_trial_at_a_time_makes_it_longer(bill):
-    raw = {
-        **RAW,
-        "search": {**RAW["search"], "concurrent": 1},
-        "methods": {"Grid": RAW["methods"]["Grid"]},
-    }
-    assert plan(SearchConfig.parse(raw)).concurrent == 1
+def test_one_trial_at_a_time_makes_it_longer():
+    raw = {**RAW, "methods": {"Grid": RAW["methods"]["Grid"]}}
+    search = {**RAW["search"], "pack": 1}
+    one, two = (
+        plan(SearchConfig.parse({**raw, "search": {**search, "concurrent": n}}), constant)
+        for n in (1, None)
+    )
+    assert (one.concurrent, one.methods) == (1, two.methods)
+    assert one.concurrent == two.concurrent or one.wall_seconds > two.wall_seconds
 
 
 def test_a_long_run_is_not_run_to_be_priced():
     raw = {**RAW, "experiment": {**RAW["experiment"], "rounds": 200_000}}
     started = time.perf_counter()
-    bill = plan(SearchConfig.parse(raw, methods=["Grid"]))
-    assert time.perf_counter() - started < 20  # minutes otherwise
+    bill = plan(SearchConfig.parse(raw, methods=["Grid"]), here)
+    assert time.perf_counter() - started < 60  # an hour otherwise
     assert bill.methods["Grid"].rounds == 5 * 200_000
 
 
@@ -94,8 +96,15 @@ def test_the_printed_bill_names_every_method(bill):
 def test_a_plan_says_where_trials_run_and_times_them_there(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)  # Lightning would find none
     config = SearchConfig.parse(RAW, "my.yaml", methods=["Grid"])
-    bill = plan(config)
+    asked = []
+
+    def timer(questions, processes, cpus):
+        asked.extend(questions)
+        return constant(questions, processes, cpus)
+
+    bill = plan(config, timer)
     assert bill.device == "cpu"
+    assert {q.experiment.device for q in asked} == {"cpu"}
     console = Console(file=io.StringIO(), width=100)
     print_bill(bill, config, console)
     assert f"{bill.concurrent} trials at a time, device cpu: about" in console.file.getvalue()
@@ -104,10 +113,10 @@ def test_a_plan_says_where_trials_run_and_times_them_there(monkeypatch):
 def test_a_plan_fails_as_the_search_would():
     raw = {**RAW, "experiment": {**RAW["experiment"], "data": {"name": "digits", "clients": 5000}}}
     with pytest.raises(DataError, match="5000"):
-        plan(SearchConfig.parse(raw))
+        plan(SearchConfig.parse(raw), constant)
     raw = {**RAW, "resources": {"cpus": 100_000}}
     with pytest.raises(ConfigError, match=r"resources\.cpus: found 100000 per trial; there are"):
-        plan(SearchConfig.parse(raw))
+        plan(SearchConfig.parse(raw), constant)
 
 
 def test_a_trace_is_found_by_workers_whose_folder_is_another(tmp_path, monkeypatch):
@@ -141,13 +150,14 @@ def test_seeds_inheritance_and_caps_are_in_the_bill():
         },
     }
     config = SearchConfig.parse(raw, "my.yaml")
-    bill = plan(config)
+    bill = plan(config, constant)
     a, b = bill.methods["A"], bill.methods["B"]
     assert (a.trials, a.runs, a.inherits) == (3, 3 * 2 + 3 * 2, "")
     assert (b.trials, b.runs, b.inherits) == (1, 1 * 2 + 3, "A")  # its only value is taken over
     assert a.rounds == a.runs * 60
-    assert a.least_seconds < a.seconds
+    assert a.least_seconds < a.likely_seconds < a.seconds
     assert b.least_seconds == pytest.approx(b.seconds)
+    assert b.likely_seconds == pytest.approx(b.seconds)
     low, high = bill.wall_range
     assert low < bill.wall_seconds < high
     assert bill.caps == {"max_seconds": 3600.0}
@@ -172,19 +182,51 @@ def test_the_bill_says_whether_the_memory_is_enough(bill, machine, said):
     console = Console(file=io.StringIO(), width=100)
     print_bill(changed, SearchConfig.parse(RAW, "my.yaml"), console)
     text = console.file.getvalue()
-    assert said in text
-    assert ("GiB there are" in text) == bool(said)
+    assert said in " ".join(text.split())
+    assert ("GiB there are" in " ".join(text.split())) == bool(said)
 
 
 def test_a_plan_without_the_source_of_values_is_refused():
     raw = {**RAW, "tune": {"method": "Drawn", "share": ["client.lr"]}}
     with pytest.raises(ConfigError, match="add --method 'Drawn'"):
-        plan(SearchConfig.parse(raw, methods=["Grid"]))
+        plan(SearchConfig.parse(raw, methods=["Grid"]), constant)
+
+
+def test_what_a_search_takes_is_what_its_runs_take():
+    methods = {"A": {"space": {"client.lr": {"grid": [0.1, 0.2]}}}}
+    search = {"confirm_seeds": 3, "concurrent": 1, "pack": 1}
+    bill = plan(SearchConfig.parse({**RAW, "methods": methods, "search": search}), constant)
+    trial = RUN_SECONDS + OF_A_RUN.run(60, 20)
+    final = RUN_SECONDS + OF_A_RUN.run(60, 20, test=True)
+    assert OF_A_RUN.run(60, 20) == 1 + 60 * 0.25 + 3 * 0.5
+    assert bill.methods["A"].seconds == pytest.approx(2 * trial + 3 * final)
+    start = START_SECONDS + IMPORTS * 4.0
+    assert bill.wall_seconds == pytest.approx(start + 2 * trial + 3 * final)
+
+
+def test_values_that_change_the_work_of_a_round_are_timed_each():
+    steps = {"space": {"client.steps": {"grid": [1, 20]}}}
+    rates = {"space": {"client.lr": {"grid": [0.1, 0.2]}}}
+    search = {"confirm_seeds": 0, "pack": 1}
+
+    def timer(questions, processes, cpus):
+        timed = constant(questions, processes, cpus)
+        seconds = [q.experiment.client.steps / 100 for q in questions]
+        probes = [dataclasses.replace(OF_A_RUN, round=one) for one in seconds]
+        return dataclasses.replace(timed, probes=probes)
+
+    raw = {**RAW, "methods": {"Steps": steps, "Rates": rates}, "search": search}
+    bill = plan(SearchConfig.parse(raw), timer)
+    assert bill.timed == 3
+    steps, rates = bill.methods["Steps"], bill.methods["Rates"]
+    assert steps.seconds - rates.seconds == pytest.approx(60 * (0.01 + 0.2 - 2 * 0.03))
+    assert steps.client_samples < 60 * 4 * 7 * (1 + 20)  # some of the batches are partial
+    assert rates.client_samples == 2 * 60 * 4 * 7 * 3
 
 
 def test_a_packed_search_is_timed_in_packs_and_says_so():
     raw = {**RAW, "search": {**RAW["search"], "pack": 4}}
-    packed = plan(SearchConfig.parse(raw))
+    packed = plan(SearchConfig.parse(raw), here)
     assert {name: b.pack for name, b in packed.methods.items()} == {
         "Grid": 3,
         "Drawn": 4,

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from good_search import assert_the_frozen_file_says_the_same
 
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
@@ -260,10 +261,4 @@ def test_a_shared_key_must_be_searched_there_and_be_a_parameter_here():
     ],
 )
 def test_the_frozen_file_says_the_same(tune):
-    config = read(tune=tune)
-    again = SearchConfig.parse(yaml.safe_load(config.as_yaml()))
-    assert list(again.methods) == list(config.methods)
-    for name, method in config.methods.items():
-        other = again.method(name)
-        assert (other.raw, other.to_yaml()) == (method.raw, method.to_yaml())
-        assert (other.inherit, other.scenario) == (method.inherit, method.scenario)
+    assert_the_frozen_file_says_the_same(read(tune=tune))

@@ -7,6 +7,7 @@ import yaml
 from fake_workers import GRID, Disk, Night, config_of, well
 from good_search import changed, good, problems_of
 from rich.console import Console
+from timers import constant
 
 from fltune.errors import ConfigError
 from fltune.report.explain import explain
@@ -92,6 +93,19 @@ def test_what_is_wrong_in_a_short_trial_alone_is_said_before_anything_starts():
     raw["methods"] = {"M": {"space": {"server.nu": {"grid": [0.5, 0.9]}}}}
     (problem,) = problems_of(raw)
     assert problem.startswith("methods.M: in a trial of search.rounds: server: ")
+    of_stages = {"when": {"server.name": "multistage"}}
+    raw["experiment"]["server"] = {"name": "fedgm"}
+    space = {
+        "server.name": {"choice": ["fedgm", "multistage"]},
+        "server.stage_ends": {"choice": [[2, 4, 10]], **of_stages},
+    }
+    raw["methods"] = {"M": {"space": space}}
+    problems = problems_of(raw)  # of some values only
+    assert problems
+    for problem in problems:
+        assert problem.startswith("methods.M.space.server.")
+        assert "stage_ends ends at 10, but the run has 5 rounds" in problem
+        assert problem.endswith("(in a trial of search.rounds)")
     raw = good() | {"methods": {"M": {"space": {"rounds": {"grid": [5, 10]}}}}}
     raw["search"] = {"rounds": 5}
     assert problems_of(raw) == [
@@ -107,13 +121,15 @@ def test_the_bill_has_both():
             "search": {"rounds": 10, "seeds": 2, "confirm_seeds": 3, "pack": 1},
         }
     )
-    planned = plan(config)
+    planned = plan(config, constant)
     out = io.StringIO()
     print_bill(planned, config, Console(file=out, width=200))
     assert "A trial makes at most 10 rounds; winners are confirmed over all." in out.getvalue()
     bill = planned.methods["A"]
     assert (bill.runs, bill.rounds) == (3 * 2 + 3, 3 * 2 * 10 + 3 * 40)
-    whole = plan(SearchConfig.parse({**yaml.safe_load(config.as_yaml()), "search": {"pack": 1}}))
+    whole = plan(
+        SearchConfig.parse({**yaml.safe_load(config.as_yaml()), "search": {"pack": 1}}), constant
+    )
     per_round = whole.methods["A"].client_samples / whole.methods["A"].rounds
     assert bill.client_samples == pytest.approx(per_round * bill.rounds)
 

@@ -107,3 +107,26 @@ def test_a_point_at_another_value_than_the_one_set_by_hand_is_left_out():
     (kept,) = space.points
     assert kept.score == 1.0
     assert "server.lr" not in kept.point
+
+
+GOALS = [{"metric": "val/accuracy"}, {"metric": "comm/up_bits"}]
+
+
+def test_a_known_score_is_refused_where_there_are_several_objectives():
+    raw = dotted.load_yaml(FILE.replace("POINTS", "[{server.l: 1, score: 0.9}, {score: .nan}]"))
+    raw |= {"search": {"objectives": GOALS}, "experimnet": {}}
+    with pytest.raises(ConfigError) as caught:
+        SearchConfig.parse(raw, "my.yaml")
+    found = [p for p in caught.value.problems if ".score" in p]
+    text = "one number says too little of 2 objectives: leave it out, and the point is run first"
+    assert f"methods.M.points.0.score: found 0.9; {text}" in found
+    assert f"methods.M.points.1.score: found nan; {text}" in found
+    assert any(p.startswith("experimnet: ") for p in caught.value.problems)  # all at once
+    assert any(p.startswith("methods.M.points.0.server.lr: missing") for p in caught.value.problems)
+
+
+def test_a_point_without_a_score_is_run_first_whatever_the_objectives():
+    raw = dotted.load_yaml(FILE.replace("POINTS", f"[{{server.lr: 1, {SHARES}, {BETAS}}}]"))
+    raw["search"] = {"objectives": GOALS}
+    (point,) = SearchConfig.parse(raw).method("M").space.points
+    assert point.score is None

@@ -15,11 +15,21 @@ import pytest
 
 import fltune.tracking
 from fltune.errors import ConfigError
-from fltune.tracking import Store, TrackingError, redact, resolve_uri, ui_command, ui_hint
+from fltune.tracking import (
+    Store,
+    TrackingError,
+    redact,
+    resolve_uri,
+    ui_command,
+    ui_environment,
+    ui_hint,
+)
 
 pytestmark = pytest.mark.search
 
 PACKAGE_ROOT = Path(fltune.tracking.__file__).parents[2]
+SOON = 100
+"""Seconds that nothing here needs, however busy the machine; MLflow by itself waits for minutes."""
 
 
 def test_explicit_uri_wins_over_environment_and_default(tmp_path):
@@ -69,14 +79,16 @@ def test_passwords_are_not_shown(tmp_path):
         "postgresql://me:***@db:5432/runs"
     )
     assert "secret" not in ui_hint("https://me:secret@tracking", tmp_path)
+    words = ui_command("postgresql://me:secret@db:5432/runs")  # which ps shows to everyone
+    assert not any("secret" in word for word in words)
 
 
 def test_ui_listens_on_this_machine_only(tmp_path):
     uri = resolve_uri(None, tmp_path, {})
+    assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
     argv = ui_command(uri, port=5001)
     assert argv[argv.index("--host") + 1] == "127.0.0.1"
     assert argv[argv.index("--port") + 1] == "5001"
-    assert argv[argv.index("--backend-store-uri") + 1] == uri
     assert ui_hint(uri, tmp_path) == "python -m fltune ui"
     assert ui_hint("sqlite:////else where.db", tmp_path) == (
         "MLFLOW_TRACKING_URI='sqlite:////else where.db' python -m fltune ui"
@@ -119,7 +131,7 @@ def test_unwritable_folder_is_one_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written") as caught:
         Store.open(uri, "e", tmp_path / "artifacts")
     assert "\n" not in str(caught.value)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
 
 
 def test_file_that_is_no_database_is_refused(tmp_path):
@@ -140,7 +152,7 @@ def test_dead_server_is_refused_quickly(scheme, closed_port, tmp_path, capfd):
     began = time.monotonic()
     with pytest.raises(ConfigError, match=f"127.0.0.1:{closed_port}") as caught:
         Store.open(f"{scheme}://me:secret@127.0.0.1:{closed_port}/x", "e", tmp_path)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
     assert "secret" not in str(caught.value)
     assert "refused" in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -153,7 +165,7 @@ def test_server_that_never_answers_is_refused_in_time(tmp_path):
         began = time.monotonic()
         with pytest.raises(ConfigError, match="cannot be opened"):
             Store.open(f"http://127.0.0.1:{silent.getsockname()[1]}", "e", tmp_path)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
 
 
 def test_server_that_dies_later_raises_tracking_error(closed_port):

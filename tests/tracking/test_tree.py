@@ -193,6 +193,15 @@ def test_resumed_search_repeats_nothing(store, reader, name):
     assert store.get(tree.run.id).status == "FINISHED"
 
 
+def test_runs_that_a_user_put_below_a_method_are_left_alone(store, reader, name):
+    with SearchTree(store, name, "") as tree:
+        branch = tree.method("A", {})
+        own = [store.start_run(f"mine {i}", branch.run).id for i in range(2)]
+    with SearchTree(store, name, "", resume=True) as again:
+        again.method("A", {})
+    assert reader.children(branch.run.id) == set(own)
+
+
 def test_same_name_without_resume_is_a_new_tree(store, name):
     with SearchTree(store, name, "") as first:
         first.finish()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fltune.parameters import Checked, parameter
-from fltune.randomness import mix, step_keys, uniform
+from fltune.randomness import mix_keys, step_keys, uniform_rows
 
 BITS_PER_FLOAT = 32
 
@@ -80,7 +80,7 @@ class Compressor(Checked):
         count = sum(count * self.draws(n) for count, n in self.blocks(v.shape[1]))
         if count == 0:
             return v.new_empty(len(v), 0)
-        return uniform(mix(step_keys(keys, -2)), (count,)).to(v.dtype)
+        return uniform_rows(mix_keys(step_keys(keys, -2)), count).to(v.dtype)
 
     def __call__(self, v: Tensor, keys: Tensor) -> Tensor:
         """Compress and decode vectors [C, d], with the randomness of the int64 keys [C]."""

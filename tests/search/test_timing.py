@@ -1,0 +1,63 @@
+"""Rounds timed in processes of their own, side by side."""
+
+import os
+import signal
+
+import pytest
+from small_search import DIGITS
+
+from fltune.errors import ConfigError, RunFailedError
+from fltune.experiment import Experiment
+from fltune.search import timing
+from fltune.search.timing import Memory, Question, time_side_by_side
+from fltune.search.timing_worker import answer_one
+
+EXPERIMENT = Experiment.parse({**DIGITS["experiment"], "device": "cpu"})
+LATE = {"model": {"name": "cnn_cifar"}}
+"""What fits no digits; only who builds the model finds out."""
+
+
+def test_two_processes_answer_three_questions():
+    other = EXPERIMENT.with_values({"client.steps": 40})
+    asked = [Question(EXPERIMENT), Question(EXPERIMENT, pack=3), Question(other)]
+    found = time_side_by_side(asked, processes=2, cpus=1.0)
+    assert [probe.evaluation > 0 for probe in found.probes] == [True, False, True]
+    assert all(probe.round > 0 for probe in found.probes)
+    assert 2**26 < found.memory.own < 2**33
+    assert found.imports > 0.1
+
+
+def test_what_a_process_raises_is_raised_here(monkeypatch):
+    team = []
+    start = timing._start
+    monkeypatch.setattr(timing, "_start", lambda cpus: team.append(start(cpus)) or team[-1])
+    with pytest.raises(ConfigError, match="CNNCifar is for"):
+        time_side_by_side([Question(Experiment.parse({**LATE, "rounds": 2}))], 1, 1.0)
+    assert [process.returncode for process, _ in team] == [-signal.SIGKILL]  # none is left
+
+
+def test_a_process_that_is_lost_is_named(monkeypatch):
+    start = timing._start
+
+    def doomed(cpus):
+        process, connection = start(cpus)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        return process, connection
+
+    monkeypatch.setattr(timing, "_start", doomed)
+    with pytest.raises(RunFailedError, match=r"was ended by SIGKILL; .*search\.concurrent=1"):
+        time_side_by_side([Question(EXPERIMENT)], 1, 1.0)
+
+
+def test_a_bug_comes_with_its_traceback(monkeypatch):
+    monkeypatch.setattr(timing, "probe", lambda experiment, long: 1 / 0)
+    answer = answer_one(EXPERIMENT.as_dict(), pack=1, long=1.0, imports=3.0)
+    assert isinstance(answer.found, RunFailedError)
+    assert "ZeroDivisionError" in str(answer.found)
+    assert answer.memory.own > 2**20
+    assert answer.imports == 3.0
+
+
+def test_the_most_that_any_process_needed_counts():
+    assert Memory(3, 5).or_more(Memory(4, 2)) == Memory(4, 5)
