@@ -48,6 +48,8 @@ class Finding:
     @property
     def text(self) -> str:
         """The number with its interval."""
+        if not self.values:
+            return "cannot be told"
         if self.low == self.high:
             return number(self.mean)
         return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"

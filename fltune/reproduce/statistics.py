@@ -109,11 +109,26 @@ def _read_all(series: Sequence[Series], claim: Claim) -> list[BySeed]:
     seeds = sorted({run.seed for one in series for run in one.runs}) or [0]
     spent = [bits(run.rows[-1], claim) for one in series for run in one.runs if run.rows]
     budget = min(spent, default=math.inf)
-    return [read(one, claim, seeds, budget) for one in series]
+    found = [read(one, claim, seeds, budget) for one in series]
+    return _told_apart(found, series) if claim.take == "rounds" else found
+
+
+def _told_apart(readings: Sequence[BySeed], series: Sequence[Series]) -> list[BySeed]:
+    """Set to NaN who never comes to the target where another one never does: neither is earlier."""
+    found = [dict(one) for one in readings]
+    for seed in {seed for one in found for seed in one}:
+        never = [r for r, one in zip(found, series, strict=True) if r.get(seed, 0.0) > one.rounds]
+        for one in never if len(never) > 1 else ():
+            one[seed] = math.nan
+    return found
 
 
 def _paired(
     readings: Sequence[Mapping[int, float]], combine: Callable[[Sequence[float]], float]
 ) -> BySeed:
-    shared = set.intersection(*(set(one) for one in readings))
-    return {seed: combine([one[seed] for one in readings]) for seed in sorted(shared)}
+    """Combine the numbers of each seed that all have; to NaN where one of them is not known."""
+    found = {}
+    for seed in sorted(set.intersection(*(set(one) for one in readings))):
+        values = [one[seed] for one in readings]
+        found[seed] = math.nan if any(map(math.isnan, values)) else combine(values)
+    return found

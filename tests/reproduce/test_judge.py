@@ -35,6 +35,28 @@ def test_statistics_are_paired_by_seed():
         }
 
 
+def test_two_that_never_come_to_the_target_are_not_told_apart():
+    never, late, soon = (0.1, 0.2), (0.1, 0.6), (0.6, 0.7)
+    a = [run(1, curve=never), run(2, curve=late), run(3, curve=soon), run(4, curve=never)]
+    b = [run(1, curve=never), run(2, curve=never), run(3, curve=late), run(4, curve=late)]
+    made = claim("ratio", than="B", metric="val/accuracy", take="rounds", target=0.5, below=1)
+    found = by_seed(evidence(series("A", a), series("B", b)), made, {})
+    assert math.isnan(found.pop(1))
+    assert found == {2: pytest.approx(2 / 11), 3: pytest.approx(1 / 2), 4: pytest.approx(11 / 2)}
+    walk = claim("largest_step", along="e", metric="val/accuracy", take="rounds", target=0.5)
+    curves = {"p": late, "q": never, "r": never}
+    steps = [series("A", [run(1, curve=curve)], e=label) for label, curve in curves.items()]
+    assert math.isnan(by_seed(evidence(*steps), walk, {})[1])
+
+
+def test_what_no_seed_tells_is_not_shown():
+    runs = [run(i, curve=(0.1, 0.2)) for i in (1, 2, 3)]
+    made = claim("ratio", than="B", metric="val/accuracy", take="rounds", target=0.5, below=1)
+    judged = judge("c", made, evidence(series("A", runs), series("B", runs)))
+    assert judged.verdict == NOT_SHOWN
+    assert [finding.text for finding in judged.findings] == ["cannot be told"]
+
+
 def test_a_seed_that_one_side_lacks_is_left_out():
     found = evidence(series("A", [run(1, 0.5), run(2, 0.6)]), series("B", [run(2, 0.1)]))
     assert by_seed(found, claim("difference", than="B"), {}) == {2: pytest.approx(0.5)}
