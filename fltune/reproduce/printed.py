@@ -19,7 +19,7 @@ from fltune.reproduce.claims import Claim
 
 @functools.cache
 def tables() -> dict[str, dict[str, Any]]:
-    """Return the printed tables: percent, and rows of columns, by number."""
+    """Return the printed tables: rows of columns, and which rows are percentages, by number."""
     text = files("fltune.reproduce").joinpath("printed.json").read_text(encoding="utf-8")
     return json.loads(text)["tables"]
 
@@ -45,11 +45,16 @@ def text(table: str, row: str, column: str) -> str:
     Raises:
         KeyError: it is not printed.
     """
-    scale = 0.01 if tables()[table]["percent"] else 1.0
+    scale = _scale(table, row)
     cell = tables()[table]["rows"][row][column]
     if isinstance(cell, list):
         return " ± ".join(f"{part * scale:.4f}" for part in cell)
     return cell if isinstance(cell, str) else f"{cell * scale:.4g}"
+
+
+def _scale(table: str, row: str) -> float:
+    percent = tables()[table]["percent"]
+    return 0.01 if percent is True or (percent and row in percent) else 1.0
 
 
 def theirs(claim: Claim) -> str:
@@ -59,13 +64,16 @@ def theirs(claim: Claim) -> str:
     """
     assert claim.theirs is not None
     table = tables()[claim.theirs.table]
-    cells = [table["rows"][r][c] for c in claim.theirs.columns for r in claim.theirs.rows]
+    places = [(r, c) for c in claim.theirs.columns for r in claim.theirs.rows]
+    cells = [table["rows"][row][column] for row, column in places]
+    scales = [_scale(claim.theirs.table, row) for row, _ in places]
     values = [cell[0] if isinstance(cell, list) else cell for cell in cells]
-    scale = 0.01 if table["percent"] else 1.0
-    plain = [v if isinstance(v, str) else f"{v * scale:.4g}" for v in values]
-    if any(isinstance(v, str) for v in values):
-        return ", ".join(plain)
-    statistic = _statistic(claim.statistic, [v * scale for v in values])
+    scaled = [v * s for v, s in zip(values, scales, strict=True) if not isinstance(v, str)]
+    if len(scaled) < len(values):
+        pairs = zip(values, scales, strict=True)
+        return ", ".join(v if isinstance(v, str) else f"{v * s:.4g}" for v, s in pairs)
+    plain = [f"{v:.4g}" for v in scaled]
+    statistic = _statistic(claim.statistic, scaled)
     return ", ".join(plain) if statistic is None else f"{statistic:.4g}"
 
 

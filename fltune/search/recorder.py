@@ -70,6 +70,10 @@ class Recorder:
         """Keep one ended run; it is sent while the search goes on."""
         self._courier.later(self._ended, record)
 
+    def wait(self) -> None:
+        """Return when all that has ended is sent, or the store has failed."""
+        self._courier.now(lambda: None)
+
     def _ended(self, record: TrialRecord) -> None:
         self.missing.append(record)
         waited = time.monotonic() - (self._failed_at or 0.0)

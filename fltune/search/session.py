@@ -145,6 +145,7 @@ class Session:
                         self._announce(campaign, concurrent)
                         with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
                             run_campaign(campaign, self.config, concurrent)
+                        recorder.wait()  # Ray leaves best when no other thread is at work
             if campaign.stopping:
                 self._say_how_to_go_on(campaign)
             return self._report(campaign, recorder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -68,7 +69,24 @@ def ray_session(settings: Settings) -> Iterator[int]:
         try:
             yield concurrency(settings, *(node["Resources"] for node in nodes()))
         finally:
-            ray.shutdown()
+            with _nothing_collected():
+                ray.shutdown()
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Let no other thread collect garbage meanwhile.
+
+    What Ray has handed out may be in it, and goes back to a Ray that is half gone: the process then
+    ends without a word.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextlib.contextmanager

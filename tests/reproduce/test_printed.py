@@ -35,6 +35,8 @@ def test_a_censored_number_stays_text():
         (("Table 1", "FedCDR", "Synthetic-(5,5)"), "0.8576 ± 0.0037"),
         (("Table 8", "CR+FedAvg", "alpha=0.1 stragglers 90%"), ">400"),
         (("Table 8", "CR+FedAvg", "alpha=0.1 stragglers 0%"), "386"),
+        (("Table 4", "FedDR / top-1 accuracy", "participation 5% Synthetic-(0,0)"), "0.9167"),
+        (("Table 4", "FedDR / comm. rounds to 90%", "participation 5% Synthetic-(0,0)"), "235"),
     ],
 )
 def test_a_number_is_shown_as_printed(place, expected):
