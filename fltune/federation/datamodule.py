@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +66,21 @@ class Cohort:
     dropped: int | None = None
     discarded: int | None = None
     seconds: float | None = None
+    _weights: dict[Any, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def weights(self, by_samples: bool, dtype: torch.dtype) -> Tensor:
+        """Return aggregation weights [C] that sum to 1, made once for all members of a pack.
+
+        Args:
+            by_samples: whether a client counts by its samples; else all count alike.
+            dtype: of the weights.
+        """
+        known = self._weights.get((by_samples, dtype))
+        if known is None:
+            raw = self.multiplicity * self.sizes if by_samples else self.multiplicity
+            raw = raw.to(dtype)
+            known = self._weights[by_samples, dtype] = raw / raw.sum()
+        return known
 
     def full_batch(self) -> BatchPlan | None:
         """Return one batch of all samples for each client; None in an empty round."""

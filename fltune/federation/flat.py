@@ -60,6 +60,8 @@ class FlatNetwork:
         self.dimension = sum(self.sizes)
         self._flops: int | None = None
         self._layout: Arrange | None = None
+        self._vector = torch.empty(0)
+        self._lent = False
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -73,8 +75,14 @@ class FlatNetwork:
         return read_chain(self.network)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what another process reads anew: the chain's functions cannot be pickled."""
-        return {k: v for k, v in self.__dict__.items() if k != "chain"}
+        """Leave out what another process reads anew: the chain's functions cannot be pickled.
+
+        Each parameter gets memory of its own: it would be pickled with all of x's otherwise.
+        """
+        for parameter in self.parameters:
+            parameter.data = parameter.data.clone()
+        lasting = {k: v for k, v in self.__dict__.items() if k != "chain"}
+        return {**lasting, "_vector": torch.empty(0)}
 
     def __call__(self, inputs: Tensor) -> Any:
         """Return the network's output for one batch [B, ...] in any layout, with own parameters."""
@@ -103,16 +111,52 @@ class FlatNetwork:
             self._flops = counter.get_total_flops()
         return self._flops
 
-    @torch.no_grad()
     def read(self) -> Tensor:
         """Return a copy of the parameters as x [d]."""
-        return torch.cat([p.reshape(-1) for p in self.parameters])
+        return self._vector.clone() if self._is_one else self._collected()
 
     @torch.no_grad()
+    def _collected(self) -> Tensor:
+        return torch.cat([p.reshape(-1) for p in self.parameters])
+
     def write(self, x: Tensor) -> None:
         """Copy x [d] into the network's parameters."""
+        if not self._is_one and not self._lent:
+            self._make_one()
+        if self._is_one:
+            self._vector.copy_(x.detach())
+        else:
+            self._distribute(x)
+
+    @torch.no_grad()
+    def _distribute(self, x: Tensor) -> None:
         for parameter, part in zip(self.parameters, self.split(x), strict=True):
             parameter.copy_(part)
+
+    @property
+    def _is_one(self) -> bool:
+        """Whether the parameters are views of one vector: a read is then one copy, not many.
+
+        Whoever gives them other memory, as a move to another device does, ends that.
+        """
+        here, size = self._vector.data_ptr(), self._vector.element_size()
+        if not here:
+            return False
+        for parameter, length in zip(self.parameters, self.sizes, strict=True):
+            if parameter.data_ptr() != here:
+                return False
+            here += length * size
+        return True
+
+    def _make_one(self) -> None:
+        """Let the parameters be views of one vector, if they are of one kind and lie plainly."""
+        parameters = self.parameters
+        first = parameters[0]
+        alike = all(p.dtype == first.dtype and p.device == first.device for p in parameters)
+        if alike and all(p.is_contiguous() for p in parameters):
+            self._vector = self._collected()
+            for parameter, part in zip(parameters, self.split(self._vector), strict=True):
+                parameter.data = part
 
     def split(self, x: Tensor) -> list[Tensor]:
         """Return views of x [d], one per parameter, shaped like it."""
@@ -147,6 +191,7 @@ class FlatNetwork:
         parameters = self.parameters
         own = [p.data for p in parameters]
         statistics = self.read_statistics()
+        self._lent = True
         try:
             for parameter, part in zip(parameters, self.split(x), strict=True):
                 parameter.data = part
@@ -154,6 +199,7 @@ class FlatNetwork:
         finally:
             for parameter, values in zip(parameters, own, strict=True):
                 parameter.data = values
+            self._lent = False
             self.write_statistics(statistics)
 
     def set_key(self, key: Tensor) -> None:

@@ -32,6 +32,10 @@ from fltune.server.base import ServerOptimizer
 MEMORY = "memory@"
 """Client rows of error feedback: ``memory@update`` is what was lost of the entry ``update``."""
 
+_COUNTS = ("bits_up", "bits_down", "client_samples", "seconds")
+_VALUES = ("x", "pseudo_gradient", "round_metrics", "server_state", "_pending", "_round")
+_BY_ROUND = {*_VALUES, *_COUNTS}
+
 
 def _own(stored: base.State) -> base.State:
     """Return the algorithm's part of client rows."""
@@ -120,6 +124,13 @@ class FederatedModule(L.LightningModule):
         self.lost: dict[str, int] = {}
         self._restored: dict[str, Any] | None = None
         self._channels_last: bool | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set what every round changes at once; torch would first look what it is, at length."""
+        if name in _BY_ROUND:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     @property
     def x(self) -> Tensor:
@@ -253,16 +264,13 @@ class FederatedModule(L.LightningModule):
         self._clients.scatter(info.clients, {**clients, **after})
 
     def _info(self, cohort: Cohort) -> base.RoundInfo:
-        raw = cohort.multiplicity
-        if self.algorithm.weighting == "samples":
-            raw = raw * cohort.sizes
-        weights = raw.to(self.flat.parameters[0].dtype)
+        by_samples = self.algorithm.weighting == "samples"
         return base.RoundInfo(
             round=cohort.round,
             rounds=self.rounds,
             num_clients=self.num_clients,
             clients=cohort.clients,
-            weights=weights / weights.sum(),
+            weights=cohort.weights(by_samples, self.flat.parameters[0].dtype),
             client_lr=self.sgd.rate(max(cohort.round, 0), self.rounds),
             server_lr=self.server.learning_rate(max(cohort.round, 0)),
             sgd=self.sgd,

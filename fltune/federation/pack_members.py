@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import lightning as L
@@ -45,6 +45,7 @@ class Member:
         self.datamodule: FederatedDataModule | None = None
         self.error: Exception | None = None
         self.seconds = 0.0
+        self._acts: dict[str, list[Callable[..., Any]]] = {}
         module.trainer = self  # type: ignore[assignment]
         loggers: list[Any] = [module, *callbacks]
         for one in loggers:  # Lightning's own method wants Lightning's own trainer
@@ -60,8 +61,13 @@ class Member:
 
     def hook(self, name: str, *args: Any) -> None:
         """Call a hook of all callbacks, as a trainer does."""
-        for callback in self.callbacks:
-            getattr(callback, name)(self, self.module, *args)
+        acts = self._acts.get(name)
+        if acts is None:
+            nothing = getattr(L.Callback, name)
+            acts = [getattr(c, name) for c in self.callbacks if getattr(type(c), name) != nothing]
+            self._acts[name] = acts
+        for act in acts:
+            act(self, self.module, *args)
 
     def start(self, source: FederatedDataModule, device: torch.device) -> None:
         """Make ready for the first round."""
