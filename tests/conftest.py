@@ -23,14 +23,6 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::UserWarning:lightning")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Keep what starts Ray in one process: two searches at once would want each core twice."""
-    for item in items:
-        if item.get_closest_marker("search") or "faults" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("ray"))
-
-
 @pytest.fixture
 def call(capsys):
     """Return exit code, standard output and standard error of a command."""

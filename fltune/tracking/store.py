@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,9 +21,7 @@ PARENT = "mlflow.parentRunId"
 DIVERGED = "fltune.diverged"
 _NOTE = "mlflow.note.content"
 
-# The limits of MLflow: entries of one batch, and characters of one value.
-_METRICS_PER_BATCH = 1000
-_PARAMS_PER_BATCH = 100
+# MLflow's limits of characters; batches that are too long its client parts itself.
 _PARAM_CHARACTERS = 6000
 _TAG_CHARACTERS = 8000
 
@@ -177,21 +174,13 @@ class TrackedRun:
         """Write parameters under their dotted names; MLflow lets none be changed later."""
         from mlflow.entities import Param
 
-        entries = [
-            Param(key, _shorten(str(value), _PARAM_CHARACTERS)) for key, value in params.items()
-        ]
-        for chunk in _chunks(entries, _PARAMS_PER_BATCH):
-            self._batch(params=chunk)
+        self._batch(params=_entries(Param, params, _PARAM_CHARACTERS))
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Write tags, over those of the same names."""
         from mlflow.entities import RunTag
 
-        entries = [
-            RunTag(key, _shorten(str(value), _TAG_CHARACTERS)) for key, value in tags.items()
-        ]
-        for chunk in _chunks(entries, _PARAMS_PER_BATCH):
-            self._batch(tags=chunk)
+        self._batch(tags=_entries(RunTag, tags, _TAG_CHARACTERS))
 
     def log_curve(self, rows: Iterable[Mapping[str, Any]], max_points: int = 500) -> None:
         """Write whole series at once; the step of a value is its round.
@@ -211,8 +200,7 @@ class TrackedRun:
             for name, points in curves.items()
             for step, value in thin(points, max_points)
         ]
-        for chunk in _chunks(entries, _METRICS_PER_BATCH):
-            self._batch(metrics=chunk)
+        self._batch(metrics=entries)
         if infinite:
             self.set_tags({DIVERGED: "true"})
 
@@ -276,10 +264,8 @@ def _found(run: Any) -> FoundRun:
     return FoundRun(run.info.run_id, run.info.status, dict(run.data.tags), dict(run.data.params))
 
 
-def _chunks(entries: list[Any], size: int) -> Iterator[list[Any]]:
-    remaining = iter(entries)
-    while chunk := list(islice(remaining, size)):
-        yield chunk
+def _entries(kind: Callable[[str, str], Any], values: Mapping[str, Any], limit: int) -> list[Any]:
+    return [kind(key, _shorten(str(value), limit)) for key, value in values.items()]
 
 
 def _shorten(text: str, limit: int) -> str:
