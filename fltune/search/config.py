@@ -77,8 +77,9 @@ class SearchConfig:
 
         Args:
             path: the YAML file.
-            settings: ``KEY=VALUE`` overrides with dotted keys; ``scenarios.AXIS=LABEL`` (or a list
-                of labels) leaves out the other cells.
+            settings: ``KEY=VALUE`` overrides with dotted keys, those of the experiment with or
+                without ``experiment.``; ``scenarios.AXIS=LABEL`` (or a list of labels) leaves out
+                the other cells.
             methods: names to keep; all if empty.
 
         Raises:
@@ -96,7 +97,7 @@ class SearchConfig:
             elif inside == "methods":
                 _assign_to_method(raw, key, value)
             else:
-                overrides[key] = value
+                overrides[key.removeprefix("experiment.")] = value
         return cls.parse(raw, str(path), overrides, methods)
 
     @classmethod

@@ -56,6 +56,14 @@ def test_an_override_reaches_the_base_and_every_method(file):
         assert experiment.client.lr == 0.01
 
 
+def test_an_override_may_be_written_as_it_stands_in_the_file(file):
+    config = SearchConfig.read(file, ["experiment.rounds=3", "experiment.client.lr=0.7"])
+    assert config.base["rounds"] == 3
+    for method in config.methods.values():
+        experiment = method.experiment(method.first_values())
+        assert (experiment.rounds, experiment.client.lr) == (3, 0.7)
+
+
 def test_overrides_of_settings_stay_out_of_the_experiment(file, tmp_path):
     sets = ["search.trials=9", f"tracking.root={tmp_path}", "resources.cpus=2", "ray.address=auto"]
     settings = SearchConfig.read(file, sets).settings
