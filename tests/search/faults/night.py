@@ -85,6 +85,7 @@ class Command:
     def __init__(
         self, folder: Path, *arguments: str, before: str = "", slower: float = 1.0
     ) -> None:
+        self._late = time.monotonic() + PATIENCE
         self._out = folder / f"{arguments[0]}-{time.monotonic_ns()}.out"
         self._err = self._out.with_suffix(".err")
         main = "from fltune.cli import main; main()"
@@ -119,6 +120,12 @@ class Command:
     @property
     def printed(self) -> str:
         return f"{self.out}\n--- stderr ---\n{self.err}"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended; one that takes too long fails the test."""
+        assert time.monotonic() < self._late, f"does not end:\n{self.printed}"
+        return self._process.poll() is None
 
     def wait(self) -> int:
         """Return the exit code."""

@@ -1,6 +1,7 @@
 """A disk that takes no more ends a search with a word; freed, the search goes on."""
 
 import subprocess
+import time
 
 import pytest
 from night import RUNS, same
@@ -60,7 +61,7 @@ def test_a_disk_that_is_really_full_under_logs_and_store(night, small_disk, undi
     command = night.search()
     command.until(night.ended(4), "4 ended runs")
     ballast = small_disk / "ballast"
-    fill(ballast)
+    fill_until_it_ends(command, ballast)
     ends_with_a_word(night, command)
     store = f"the tracking store sqlite:///{small_disk}/mlflow.db failed: "
     full = [store + "database or disk is full", "No space left on device"]  # its rows; its files
@@ -70,12 +71,14 @@ def test_a_disk_that_is_really_full_under_logs_and_store(night, small_disk, undi
     same(night, undisturbed)
 
 
-def fill(path):
-    """Write until the disk takes no more, to the last byte."""
+def fill_until_it_ends(command, path):
+    """Leave no byte free while a command runs: a store that takes a write back frees some."""
     with path.open("wb", buffering=0) as file:
-        for size in (2**16, 1):
-            with pytest.raises(OSError, match="No space left"):
-                write_on(file, size)
+        while command.runs:
+            for size in (2**16, 1):
+                with pytest.raises(OSError, match="No space left"):
+                    write_on(file, size)
+            time.sleep(0.01)
 
 
 def write_on(file, size):
