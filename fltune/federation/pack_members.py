@@ -108,8 +108,8 @@ class Member:
             watched: whether the callbacks see each chunk's output.
         """
         module = self.module
-        training = module.network.training
-        module.network.eval()
+        if module.network.training:  # it stays so: the solver sets what it needs
+            module.network.eval()
         total, hits, count = torch.zeros(()), torch.zeros((), dtype=torch.int64), 0
         for place, (x, y) in enumerate(chunks):
             output = module.predict(x)
@@ -121,7 +121,6 @@ class Member:
             if watched:
                 seen = {"output": output, "losses": losses}
                 self.hook("on_validation_batch_end", seen, (x, y), place)
-        module.network.train(training)
         found = {f"{split}/loss": total / count}
         if module.accuracy is not None:
             found[f"{split}/accuracy"] = hits / count

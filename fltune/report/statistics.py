@@ -64,10 +64,11 @@ def lucky(gap: float, seeds: int, fresh: Sequence[float]) -> bool:
     Args:
         gap: the score minus the mean of the fresh ones, positive where it is better.
         seeds: how many runs the score is a mean of.
-        fresh: scores of the same config on other seeds; fewer than two say nothing.
+        fresh: scores of the same config on other seeds; fewer than two say nothing, and neither do
+            equal ones: accuracies of few samples coincide, and their next one is as free as ever.
     """
     interval = Interval.of(fresh)
-    if interval is None or interval.seeds < 2:
+    if interval is None or interval.seeds < 2 or len(set(fresh)) < 2:
         return False
     t = _quantile(interval.seeds - 1)
     return gap > t * interval.std * math.sqrt(1 / seeds + 1 / interval.seeds)

@@ -61,8 +61,13 @@ class Edge:
 def find_edges(
     method: Method, candidates: Sequence[Candidate], winner: Candidate, maximize: bool
 ) -> list[Edge]:
-    """Return the borders that the winner sits on, beyond which there are allowed values."""
+    """Return the borders that the winner sits on, beyond which there are allowed values.
+
+    How the score moves there is told by configs that could have won: where the winner keeps the
+    constraints, by those that do.
+    """
     found = []
+    candidates = [c for c in candidates if c.feasible or not winner.feasible]
     active = method.space.active(winner.values)
     for name, side in method.extendable_edges(winner.values).items():
         trend = _trend(active[name], name, candidates, side, maximize)

@@ -73,6 +73,7 @@ def test_a_score_is_lucky_above_the_prediction_interval():
     assert lucky(0.99 * bound, 3, fresh)  # a mean of three is less noisy
     assert not lucky(5.0, 1, [0.8])
     assert not lucky(-5.0, 1, fresh)
+    assert not lucky(0.01, 1, [0.8, 0.8, 0.8])
 
 
 def test_an_honest_score_is_seldom_called_lucky():

@@ -32,8 +32,9 @@ def method_with(space, name="FedGM"):
     return SearchConfig.parse(raw).method(name)
 
 
-def candidate(number, values, score):
+def candidate(number, values, score, violation=0.0):
     run = TrialRecord("FedGM", "trial", number, values, 0, status="complete", scores=[score])
+    run.violations = [violation]
     return Candidate(number, values, [0], [run])
 
 
@@ -186,3 +187,17 @@ def test_a_search_follows_its_optimum_out_of_the_space(space, times):
         assert found > 2.5
     else:
         assert found <= 2.0
+
+
+def test_a_trend_is_told_by_configs_that_keep_the_constraints():
+    method = method_with({"server.lr": {"grid": [0.5, 1.0, 2.0]}})
+    found = [
+        candidate(0, {"server.lr": 0.5}, 0.5),
+        candidate(1, {"server.lr": 1.0}, 0.9, violation=3.0),
+        candidate(2, {"server.lr": 2.0}, 0.7),
+    ]
+    (edge,) = find_edges(method, found, found[2], maximize=True)
+    assert edge.trend == [(0.5, 0.5), (2.0, 0.7)]
+    assert edge.still_rising
+    (edge,) = find_edges(method, found, candidate(3, {"server.lr": 2.0}, 0.7, 1.0), maximize=True)
+    assert [value for value, _ in edge.trend] == [0.5, 1.0, 2.0]
