@@ -29,6 +29,7 @@ from torch import Tensor
 from fltune.data.augmentation import Augmentation
 from fltune.data.federated import Split
 from fltune.errors import ConfigError, RunFailedError
+from fltune.federation.allocation import environment
 from fltune.federation.bundles import ROWS, Work, put, share_out, solve_bundles
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalResult, LocalSGD, Losses
@@ -263,9 +264,10 @@ def _start(setting: bytes, files: tuple[int, int]) -> Worker:
     ours, theirs = Pipe()
     descriptors = (theirs.fileno(), *files)
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    found = {"PYTHONPATH": path}  # the model may lie where the parent looks
     process = subprocess.Popen(
         [sys.executable, "-m", "fltune.federation.parallel_worker", *map(str, descriptors)],
-        env={**os.environ, "PYTHONPATH": path},  # the model may lie where the parent looks
+        env={**os.environ, **environment(), **found},
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
     )

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from fltune.errors import RunFailedError
 from fltune.experiment import Experiment
+from fltune.federation.allocation import environment
 from fltune.search.probe import LONG, Probe, probe, probe_pack
 
 MOST = 8
@@ -184,7 +185,12 @@ def _start(cpus: float) -> _Process:
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-m", "fltune.search.timing_worker", str(theirs.fileno()), str(cpus)],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(max(1, int(cpus)))},
+        env={
+            **os.environ,
+            **environment(),
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": str(max(1, int(cpus))),
+        },
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

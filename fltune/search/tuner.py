@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fltune.errors import ConfigError
+from fltune.federation.allocation import environment
 from fltune.search.campaign import RESTARTS, Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.nodes import check_address, check_nodes, nodes
@@ -108,7 +109,11 @@ def _silent_raylet() -> Iterator[None]:
 def _ray_arguments(settings: Settings) -> dict[str, Any]:
     threads = str(max(1, int(settings.resources.cpus)))
     paths = [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
-    worker = {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    worker = {
+        **environment(),
+        "OMP_NUM_THREADS": threads,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
     here = settings.ray.address is None
     local = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES} if here else {}
     return {
