@@ -60,6 +60,12 @@ def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
     )
 
 
+_OF_A_REGRESSION = (
+    "; the data is a regression, num_classes is None: take linear, or a model of your own whose "
+    "constructor does without"
+)
+
+
 def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
     """Build the initial model: a function of (model section, seed), shared by all methods.
 
@@ -73,7 +79,8 @@ def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
                 input_shape=data.input_shape, num_classes=data.num_classes
             )
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"model: {error}") from error
+            why = "" if data.num_classes is not None else _OF_A_REGRESSION
+            raise ConfigError(f"model: {error}{why}") from error
     if not isinstance(network, nn.Module):
         name = experiment.model.component_name
         raise ConfigError(f"model: {name} made a {type(network).__name__}, not a torch.nn.Module")

@@ -10,6 +10,7 @@ import yaml
 import fltune
 from fltune import dotted
 from fltune.report.spaces import space_entry, space_files
+from fltune.reproduce.claims import read_claims
 from fltune.search.config import SearchConfig
 from fltune.search.plan import without_inherited
 
@@ -153,6 +154,19 @@ def test_the_fedsum_figures_are_one_set_of_runs_with_rates_found_once_in_500_rou
             n: (m.raw, m.to_yaml()) for n, m in config.methods.items()
         }
         assert other.settings.search == config.settings.search
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_where_rounds_to_a_target_are_counted_every_round_is_evaluated(name):
+    said = read_claims(FILES[name])
+    if any(one.take == "rounds" for one in [*said.claims.values(), *said.numbers.values()]):
+        assert {m.raw.get("eval_every", 1) for m in CONFIGS[name].methods.values()} == {1}
+
+
+def test_a_compression_ratio_of_one_is_fedgate():
+    method = CONFIGS["fedcom-fig8"].methods["FedCOMGATE @ MNIST, C_r 1.0"]
+    compressor = method.experiment(method.first_values()).compression.build()
+    assert (compressor.bound(100), compressor.bits(100)) == (0.0, 3200.0)
 
 
 @pytest.mark.parametrize("name", ["fedgm-fig1ab", "cycp-fig2"])

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from quadratics import quadratics
@@ -308,3 +309,28 @@ def test_a_partition_saved_for_other_data_is_refused(tmp_path):
 def test_synthetic_data_has_the_configs_clients():
     data = load_data(experiment(data={"name": "synthetic", "clients": 7}).data, 0)
     assert (data.num_clients, data.val_by_client, data.input_shape) == (7, True, (60,))
+
+
+@pytest.fixture
+def regression(tmp_path):
+    """A regression of one number on rows, y = 2 x_0 - x_1."""
+    x = np.random.default_rng(0).standard_normal((90, 3))
+    np.savez(tmp_path / "rows.npz", x=x, y=2 * x[:, 0] - x[:, 1])
+    data = {"name": "npz", "path": str(tmp_path / "rows.npz"), "clients": 6}
+    return {"data": data, "loss": "squared_error", "dtype": "float64", "rounds": 20}
+
+
+def test_linear_fits_a_regression_with_every_strategy(regression):
+    client = {"lr": 0.2, "steps": 5, "batch_size": 7}
+    base = {**regression, "model": "linear", "client": client}
+    every = {s: run({**base, "strategy": s}) for s in ("loop", "stacked", "dense")}
+    assert every["loop"].metrics["test/loss"] < 1e-6
+    for result in every.values():
+        assert result.metrics == pytest.approx(every["loop"].metrics, rel=1e-9)
+    exact = {"name": "fedprox", "mu": 0.1, "exact": True}
+    assert run({**base, "algorithm": exact}).metrics["test/loss"] < 1e-6
+
+
+def test_a_model_for_classes_says_that_a_regression_has_none(regression):
+    with pytest.raises(ConfigError, match="num_classes is None: take linear, or a model of your"):
+        run(regression)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fltune.data.federated import FederatedData, Split
+from fltune.data.federated import VAL_IS_TEST, FederatedData, Split
 from fltune.data.partition import Assignment, Partition
 from fltune.data.validation import (
     Growth,
@@ -129,14 +129,13 @@ def federate(
     if resplit is not None:
         raw = split_anew(raw, resplit[2], split_seed)
         val_fraction = resplit[1] / (resplit[0] + resplit[1])
-    if val_from == "test":
-        unused = 0.0 if resplit is None else val_fraction
-        data = _validated_by_test(raw, partition, num_clients, seed, unused, split_seed)
-        return data if val_clients is None else on_panel(data, val_clients, split_seed)
     y = raw.train.y
     known = partition.known_clients(raw.groups, len(y))
     groups = raw.groups if known is None else known
-    if val_from == "clients":
+    if val_from == "test":
+        unused = 0.0 if resplit is None else val_fraction
+        data = _validated_by_test(raw, partition, num_clients, seed, unused, split_seed, known)
+    elif val_from == "clients":
         data = _validated_by_clients(
             raw, partition.assign(y, num_clients, seed, groups), val_fraction, split_seed
         )
@@ -145,6 +144,7 @@ def federate(
         own = None if groups is None else groups[kept]
         assigned = partition.assign(y[kept], num_clients, seed, own)
         data = _validated_by_pool(raw, kept, held_out, assigned, known)
+    data = replace(data, named=None if known is raw.groups else known)
     return data if val_clients is None else on_panel(data, val_clients, split_seed)
 
 
@@ -172,13 +172,17 @@ def split_anew(raw: RawData, share: float, seed: int) -> RawData:
 
 
 def _validated_by_test(
-    raw: RawData, partition: Partition, num_clients: int, seed: int, unused: float, split_seed: int
+    raw: RawData,
+    partition: Partition,
+    num_clients: int,
+    seed: int,
+    unused: float,
+    split_seed: int,
+    known: Tensor | None,
 ) -> FederatedData:
     """Federate the training samples, but for an unused share, and validate on the test samples."""
-    y, groups = raw.train.y, raw.groups
-    known = partition.known_clients(groups, len(y))
-    groups = groups if known is None else known
-    train = raw.train
+    y, train = raw.train.y, raw.train
+    groups = raw.groups if known is None else known
     if unused:
         kept, _ = split_validation(y, unused, split_seed, known)
         train = replace(train, x=train.x[kept], y=y[kept])
@@ -191,7 +195,7 @@ def _validated_by_test(
         assigned.clients,
         raw.num_classes,
         overlapping=assigned.overlapping,
-        notes=(*assigned.notes, "the test samples are the validation samples too"),
+        notes=(*assigned.notes, VAL_IS_TEST),
     )
 
 

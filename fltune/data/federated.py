@@ -90,6 +90,8 @@ class FederatedData:
             empty where validation samples are no part of ``train``.
         val_stages: of a panel that grows, the first round of each stage and how many samples of
             ``val``, from its start, judge from then on; empty where all do in every round.
+        named: int64, the client of each training sample by the partition's file, before any was
+            held out; None where the data says it, or nobody.
     """
 
     train: Split
@@ -103,6 +105,7 @@ class FederatedData:
     val_owner: Tensor | None = None
     held_out: tuple[Tensor, ...] = ()
     val_stages: tuple[tuple[int, int], ...] = ()
+    named: Tensor | None = None
 
     @classmethod
     def from_clients(
@@ -279,6 +282,7 @@ class FederatedData:
         )
 
 
+VAL_IS_TEST = "the test samples are the validation samples too"
 _VAL_BY_CLIENT = "validation samples were held out of every client in proportion"
 
 

@@ -52,7 +52,15 @@ class FromFile(Partition):
         """Return the user's own ids; for a recorded partition, what it was made with."""
         if not self.recorded:
             return read_owners(self.path, num_samples)
-        return groups if read_partition(self.path).val_by_client else None
+        saved = read_partition(self.path)
+        if saved.named is None:
+            return groups if saved.val_by_client else None
+        if len(saved.named) != num_samples:
+            raise DataError(
+                f"{self.path}: names clients of {len(saved.named)} training samples; the data set "
+                f"has {num_samples}. Use the data it was made for, or save a partition anew"
+            )
+        return saved.named
 
     def draw(
         self, labels: NDArray, num_clients: int, rng: np.random.Generator, groups: Ints | None

@@ -3,7 +3,9 @@
 A recorded partition is one JSON object: the samples of each client, what the partition was made of
 (``made_by``: the data section of the config and the seed), and a checksum of the labels it was made
 for. Samples are counted after the validation samples were held out; where each client held out its
-own (``val_from: clients``), before that, and they are among the client's samples.
+own (``val_from: clients``), before that, and they are among the client's samples. Where a file of
+the user's named the clients it holds these too (``named``), of all samples before any was held out:
+they say which ones validate.
 
 A user's own ids come as CSV, ``sample,client`` in the header and one line per sample, or as an
 ``.npy`` vector with a client per sample, negative for an unused one. Samples are counted from 0 in
@@ -26,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fltune.data.federated import FederatedData
+from fltune.data.federated import VAL_IS_TEST, FederatedData
 from fltune.data.partition import Assignment, Ints
 from fltune.errors import DataError
 
@@ -44,6 +46,7 @@ class SavedPartition:
         checksum: of their labels; see :func:`checksum`.
         val_by_client: whether validation samples were held out of every client in proportion.
         assignment: who got what.
+        named: int64, see :attr:`fltune.data.federated.FederatedData.named`.
     """
 
     made_by: Mapping[str, Any]
@@ -51,6 +54,7 @@ class SavedPartition:
     checksum: str
     val_by_client: bool
     assignment: Assignment
+    named: Tensor | None = None
 
 
 def checksum(labels: NDArray) -> str:
@@ -81,9 +85,11 @@ def write_partition(path: str | Path, data: FederatedData, made_by: Mapping[str,
         "labels": checksum(data.train.y.cpu().numpy()),
         "val_by_client": data.val_by_client,
         "overlapping": bool(data.uses.max() > 1),
-        "notes": list(data.notes),
+        "notes": [note for note in data.notes if note != VAL_IS_TEST],  # of how it was dealt
         "clients": [_dealt(data, i).tolist() for i in range(data.num_clients)],
     }
+    if data.named is not None:
+        saved["named"] = data.named.tolist()
     try:
         path.write_text(json.dumps(saved, separators=(",", ":")) + "\n", encoding="utf-8")
     except OSError as error:
@@ -120,12 +126,14 @@ def read_partition(path: str | Path) -> SavedPartition:
     try:
         clients = [torch.tensor(c, dtype=torch.int64).sort().values for c in saved["clients"]]
         assignment = Assignment(clients, tuple(saved["notes"]), bool(saved["overlapping"]))
+        named = saved.get("named")
         return SavedPartition(
             dict(saved["made_by"]),
             int(saved["samples"]),
             str(saved["labels"]),
             bool(saved["val_by_client"]),
             assignment,
+            None if named is None else torch.tensor(named, dtype=torch.int64),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(

@@ -59,7 +59,8 @@ class Affine:
 
     Attributes:
         weight, bias: places in x; None for no bias.
-        vector: whether the weight is w [in], so that the output lacks a last dimension.
+        vector: whether the weight is w [in], so that the output lacks a last dimension; that of
+            rows has one of 1.
         first: whether no layer before it has parameters: nobody asks for its input's gradient.
     """
 
@@ -77,7 +78,8 @@ class Affine:
             output = torch.bmm(rows, matrix.mT)
         else:
             output = torch.baddbmm(parameters.value(self.bias).unsqueeze(1), rows, matrix.mT)
-        shape = x.shape[:-1] if self.vector else (*x.shape[:-1], output.shape[2])
+        lacks = self.vector and x.dim() > 3
+        shape = x.shape[:-1] if lacks else (*x.shape[:-1], output.shape[2])
         return output.view(shape), (rows, x.shape)
 
     def backward(self, delta: Tensor, kept: Any, parameters: Parameters) -> Tensor | None:

@@ -23,5 +23,6 @@ class Linear(nn.Module):
         self.w = nn.Parameter(torch.zeros(input_shape[-1]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [B, k] for samples [B, k, d]."""
-        return x @ self.w
+        """Return [B, k] for samples [B, k, d], and [B, 1] for rows [B, d]."""
+        output = x @ self.w
+        return output.unsqueeze(1) if x.dim() == 2 else output

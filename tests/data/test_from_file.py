@@ -72,6 +72,34 @@ def test_a_partition_saved_where_clients_validate_comes_back_with_what_they_hold
         federate(dataset, FromFile(str(path)), 30, val_fraction=0.1, seed=3)
 
 
+@pytest.mark.parametrize(
+    ("dataset", "given"),
+    [
+        (Digits(), {}),
+        (Digits(), {"resplit": (0.8, 0.1, 0.1), "val_from": "test"}),
+        (Synthetic(num_clients=60), {}),
+    ],
+    ids=["pool", "test", "clients of its own"],
+)
+def test_a_partition_saved_by_a_file_of_ones_own_comes_back_without_it(tmp_path, dataset, given):
+    n = len(dataset.load().train) if not given else round(0.9 * 1797)
+    mine, path = tmp_path / "mine.npy", tmp_path / "part.json"
+    np.save(mine, np.arange(n) % 7 - 1)  # every seventh is unused, one of the six takes no part
+    data = federate(dataset, FromFile(str(mine)), 5, val_fraction=0.1, seed=3, **given)
+    write_partition(path, data, {"data": {}, "seed": 3})
+    mine.unlink()
+    again = federate(dataset, FromFile(str(path)), 5, val_fraction=0.1, seed=99, **given)
+    assert torch.equal(again.order, data.order)
+    assert torch.equal(again.val.x, data.val.x)
+    assert (again.val_owner is None) == (data.val_owner is None) == bool(given)
+    assert again.report() == data.report()
+    write_partition(tmp_path / "again.json", again, {"data": {}, "seed": 3})
+    assert (tmp_path / "again.json").read_text() == path.read_text()
+    edited(path, named=[0, 1])
+    with pytest.raises(DataError, match=rf"names clients of 2 .*; the data set has {n}"):
+        federate(dataset, FromFile(str(path)), 5, val_fraction=0.1, seed=3, **given)
+
+
 @pytest.mark.parametrize("change", [{"val_fraction": 0.2}, {"split_seed": 1}])
 def test_other_training_samples_are_refused(tmp_path, change):
     path = tmp_path / "part.json"

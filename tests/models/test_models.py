@@ -47,6 +47,7 @@ def test_linear_is_any_quadratic():
     x = torch.randn(5, 2, 3)
     torch.testing.assert_close(network(x), torch.einsum("bkd,d->bk", x, network.w))
     assert Linear((3,)).w.tolist() == [0, 0, 0]
+    torch.testing.assert_close(network(x[:, 0]), network(x)[:, :1])
 
 
 def masks(key, network, shape=(6, 50)):
