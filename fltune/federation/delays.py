@@ -76,9 +76,20 @@ class UniformDelays(Delays):
 
 @dataclass(eq=False)
 class RecordedDelays(Delays):
-    """Delays as they were recorded, for the clients of a recorded cohort in ascending order."""
+    """Delays as they were recorded, for the clients of a recorded cohort in ascending order.
 
-    rounds: list[list[int]] = parameter(doc="delay of each client of each round")
+    After the last round they start again.
+
+    Raises:
+        ValueError: no round, or a delay below 0.
+    """
+
+    rounds: list[list[int]] = parameter(doc="delay of each client of each round", ge=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rounds:
+            raise ValueError("rounds is empty: a trace needs at least one round")
 
     @property
     def longest(self) -> int:
@@ -86,6 +97,15 @@ class RecordedDelays(Delays):
         return max((age for ages in self.rounds for age in ages), default=0)
 
     def draw(self, round: int, clients: Tensor) -> Tensor:
-        """Return the recorded delays of round t."""
+        """Return the recorded delays of round t.
+
+        Raises:
+            ValueError: there are more or fewer than clients.
+        """
         recorded = self.rounds[round % len(self.rounds)]
+        if len(recorded) != len(clients):
+            raise ValueError(
+                f"delays: {len(recorded)} are recorded for round {round}, in which "
+                f"{len(clients)} clients are selected"
+            )
         return torch.tensor(recorded, dtype=torch.int64, device=clients.device)

@@ -49,9 +49,9 @@ def merge(requests: Sequence[Request], clients: int) -> tuple[LocalProblem, floa
     first = problems[0]
     rows = _Rows(clients, first.start)
     lrs, scales = [r.lr for r in requests], [p.lr_scale for p in problems]
-    lr = lrs[0] if len(set(lrs)) == 1 else 1.0
-    if lr != lrs[0]:
-        scales = [rate * scale for rate, scale in zip(lrs, scales, strict=True)]
+    lr = lrs[0]
+    if len(set(lrs)) > 1:  # each member's rate is then a factor of its own on a rate of 1
+        lr, scales = 1.0, [rate * scale for rate, scale in zip(lrs, scales, strict=True)]
     decays = [chosen(r.problem.weight_decay, r.sgd.weight_decay) for r in requests]
     start = rows.vectors([p.start for p in problems])
     assert start is not None

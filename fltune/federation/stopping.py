@@ -24,7 +24,8 @@ class DivergenceGuard(L.Callback):
     """Stop a run in the round in which it diverges.
 
     A run has diverged when the training loss or the model is not finite, or the training loss is
-    above ``max_loss``. Must come after the server optimizer in the trainer's callbacks.
+    above ``max_loss``. Must come after the server optimizer in the trainer's callbacks. A run that
+    had diverged when it was saved has ended: resumed, it makes no round more.
 
     Args:
         max_loss: bound on the mean training loss of a round.
@@ -39,6 +40,11 @@ class DivergenceGuard(L.Callback):
         self.reason: StopReason | None = None
         self.message = ""
 
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Leave a resumed run where it is that had diverged."""
+        if self.reason is not None:
+            trainer.should_stop = True
+
     def on_train_batch_end(
         self,
         trainer: L.Trainer,
@@ -49,7 +55,7 @@ class DivergenceGuard(L.Callback):
     ) -> None:
         """Look at the round's loss and the moved model; the round's one synchronisation."""
         module: FederatedModule = pl_module  # type: ignore[assignment]
-        if module.pseudo_gradient is None or batch.plan is None:
+        if batch.plan is None:
             return
         seen = torch.stack([module.round_metrics["train/loss"], module.x.abs().max()])
         loss, largest = seen.tolist()
@@ -60,3 +66,12 @@ class DivergenceGuard(L.Callback):
         what = f"training loss {loss:.4g}" if not loss <= self.max_loss else "a model not finite"
         self.message = f"diverged in round {batch.round}: {what} (bound {self.max_loss:g})"
         trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the verdict for Lightning's checkpoint."""
+        return {"reason": self.reason and self.reason.value, "message": self.message}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the verdict from Lightning's checkpoint."""
+        self.reason = state_dict["reason"] and StopReason(state_dict["reason"])
+        self.message = state_dict["message"]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fltune import dotted
 from fltune.experiment import Experiment
-from fltune.federation.delays import UniformDelays
+from fltune.federation.delays import RecordedDelays, UniformDelays
 from fltune.federation.work import UniformWork
 from fltune.randomness import client_draws, client_keys, client_normals, visit_keys
 from fltune.runner import build, run
@@ -54,6 +54,23 @@ def test_draws_of_two_purposes_are_unrelated():
     clients = torch.arange(2000)
     one, other = (client_draws(0, p, 5, clients, 10).double() for p in ("work", "delay"))
     assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1]) < 5 / 2000**0.5
+
+
+@pytest.mark.parametrize(
+    ("rounds", "text"), [([], "rounds is empty"), ([[0], [1, -1]], "rounds = .* must be >= 0")]
+)
+def test_recorded_delays_are_checked(rounds, text):
+    with pytest.raises(ValueError, match=text):
+        RecordedDelays(rounds)
+
+
+@pytest.mark.parametrize("ages", [[1], [1, 0, 2, 0]])
+def test_recorded_delays_are_those_of_the_cohort(ages):
+    delays = RecordedDelays([[0, 0, 0], ages])
+    assert delays.draw(2, torch.arange(3)).tolist() == [0, 0, 0]
+    text = f"{len(ages)} are recorded for round 3, in which 3 clients are selected"
+    with pytest.raises(ValueError, match=text):
+        delays.draw(3, torch.arange(3))
 
 
 AUTONOMOUS = """

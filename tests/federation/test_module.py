@@ -8,6 +8,7 @@ from torch import nn
 
 from fltune.algorithms.base import Algorithm
 from fltune.algorithms.fedavg import FedAvg
+from fltune.algorithms.mifa import MIFA
 from fltune.data.federated import FederatedData, Split
 from fltune.federation import (
     DivergenceGuard,
@@ -189,6 +190,17 @@ def test_guard_stops_in_the_round_that_diverges_and_says_so(lr, bound, what):
     (row,) = history.rows  # the round is reported, although it is not an evaluated one
     assert row["round"] == run.current_epoch
     assert "val/loss" not in row
+
+
+def test_guard_looks_at_rounds_in_which_the_server_waits():
+    guard = DivergenceGuard()
+    data, sgd = quadratics(A, B), LocalSGD(lr=1e200, steps=3, batch_size=None)
+    network = Linear((2, 2)).double()
+    waiting = MIFA(wait_for_all=True)
+    module = FederatedModule(network, squared_error, waiting, sgd, 3, 3)
+    source = FederatedDataModule(data, Trace([[0]]).bind(3, 0), sgd, 0, torch.float64)
+    trainer(3, FedSGD(), guard).fit(module, source)
+    assert guard.message.startswith("diverged in round 0: training loss")
 
 
 def test_guard_leaves_a_healthy_run_alone():

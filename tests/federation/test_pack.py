@@ -76,6 +76,14 @@ def test_what_differs_becomes_a_column():
     torch.testing.assert_close(merged.anchor, torch.stack([X, X, 0 * X, 0 * X]))
 
 
+@pytest.mark.parametrize("rates", [(1.0, 0.5, 0.1), (0.5, 1.0, 0.1), (1.0, 1.0, 0.5)])
+def test_rates_that_differ_are_each_members_own(rates):
+    """Also where the first is 1, the rate that the others become factors on."""
+    asked = [Request(LocalProblem(X), LocalSGD(), rate) for rate in rates]
+    merged, lr = merge(asked, 1)
+    assert (lr * torch.as_tensor(merged.lr_scale)).flatten().tolist() == list(rates)
+
+
 @given(st.integers(1, 5), st.integers(1, 4))
 def test_split_undoes_what_merge_did(times, clients):
     rows = torch.arange(2.0 * times * clients).reshape(-1, 2)

@@ -228,3 +228,22 @@ def test_runner_resumes(tmp_path, server):
     assert resumed.history == whole.history
     for name in ("metrics", "comm", "participation", "client_samples", "rounds", "stop_reason"):
         assert getattr(resumed, name) == getattr(whole, name)
+
+
+def test_a_run_that_diverged_has_ended_and_is_not_gone_on_with(tmp_path):
+    experiment = Experiment.parse(
+        {
+            "data": {"name": "digits", "clients": 10},
+            "model": {"name": "mlp", "hidden": [8]},
+            "client": {"lr": 50.0},
+            "max_loss": 3.0,
+            "rounds": 6,
+            "device": "cpu",
+        }
+    )
+    path = tmp_path / "run.ckpt"
+    first = run(experiment, checkpoint=path)
+    assert first.stop_reason == "diverged"
+    again = run(experiment, checkpoint=path, resume=True)
+    for name in ("stop_reason", "message", "history", "comm", "participation", "rounds"):
+        assert getattr(again, name) == getattr(first, name)
