@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fltune.experiment import Experiment
+from fltune.federation.allocation import restart
 from fltune.federation.local import LocalSolver
 from fltune.packing import run_pack, worth_packing
 from fltune.runner import run
@@ -182,4 +183,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    restart()  # as `fltune run` does
     main()

@@ -24,6 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from rounds import WORKLOADS, Product, Workload, machine
 
+from fltune.federation.allocation import restart
+
 PARTS = ("cohort and batches", "local solver", "aggregation and server", "Lightning and the rest")
 
 
@@ -113,4 +115,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    restart()  # as `fltune run` does
     main()

@@ -35,6 +35,7 @@ from fltune.algorithms.base import Algorithm
 from fltune.algorithms.fedavg import FedAvg
 from fltune.data.federated import FederatedData, Split
 from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedModule, History
+from fltune.federation.allocation import restart
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
 from fltune.federation.processes import Number, Processes
@@ -275,4 +276,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    restart()  # as `fltune run` does
     main()

@@ -32,6 +32,7 @@ from rounds import WORKLOADS, Product, Workload, machine, mlp
 from fltune.algorithms.base import Algorithm
 from fltune.algorithms.fedavg import FedAvg
 from fltune.algorithms.scaffold import Scaffold
+from fltune.federation.allocation import restart
 
 BASE = WORKLOADS["W3"]
 TABLES: dict[str, dict[str, Workload]] = {
@@ -126,4 +127,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    restart()  # as `fltune run` does
     sys.exit(main())

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from fltune.data.federated import Split
 from fltune.federation import LocalProblem, LocalSGD, LocalSolver
+from fltune.federation.allocation import restart
 from fltune.federation.batches import Holdings, plan_batches
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.losses import cross_entropy
@@ -199,4 +200,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    restart()  # as `fltune run` does
     sys.exit(main())

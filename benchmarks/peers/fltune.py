@@ -9,6 +9,7 @@ import torch
 from rounds import CLASSES, WORKLOADS, Product
 
 from fltune.data.federated import FederatedData, Split
+from fltune.federation.allocation import restart
 from fltune.federation.processes import Processes
 from fltune.federation.quiet import quiet
 from peers.network import values
@@ -59,4 +60,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    restart()  # as `fltune run` does
     main()
