@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.report.explain import alone
 from fltune.report.references import Reference
@@ -237,11 +237,11 @@ def _capped(search: SearchSettings) -> bool:
 
 def shared_yaml(frozen: Path) -> str:
     """Return a frozen config as it may be passed on: without the passwords of its store."""
-    raw = yaml.safe_load(frozen.read_text(encoding="utf-8"))
+    raw = dotted.load_yaml(frozen.read_text(encoding="utf-8"))
     uri = (raw.get("tracking") or {}).get("uri")
     if uri:
         raw["tracking"]["uri"] = redact(uri)
-    return yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
+    return dotted.dump_yaml(raw)
 
 
 def bits_text(bits: float) -> str:
