@@ -221,18 +221,13 @@ def validation_metric(search: SearchSettings, lanes: Mapping[str, Lane]) -> str:
 def missing(lane: Lane) -> str:
     """Say what the search still lacks of a method; empty if nothing."""
     left = lane.planned - lane.done
-    if lane.confirmed and _capped(lane.search):  # the budget was spent before the trials were
-        left = sum(c.status == "running" for c in lane.candidates.values())
+    if lane.closed:  # the budget is spent: what was begun goes on if there is no winner yet
+        left = 0 if lane.front else lane.in_flight
     lacks = [f"{left} of {lane.planned} trials"] if left > 0 else []
     seeds = lane.search.confirm_seeds * len(lane.winners) - confirmed_runs(lane)
     if seeds:
         lacks.append(f"{seeds} of {lane.planned_confirmations} confirmation runs")
     return f"{' and '.join(lacks)} still to come" if lacks else ""
-
-
-def _capped(search: SearchSettings) -> bool:
-    caps = (search.max_seconds, search.max_client_samples, search.max_bytes)
-    return any(cap is not None for cap in caps)
 
 
 def shared_yaml(frozen: Path) -> str:
