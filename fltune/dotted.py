@@ -40,11 +40,16 @@ class _Loader(_SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(  # YAML 1.1 knows 1.0e-3 only, and would read 1e-3 as text
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper that quotes the text 1e-3, which the loader reads as a number."""
+
+
+for _reader in (_Loader, _Dumper):
+    _reader.add_implicit_resolver(  # YAML 1.1 knows 1.0e-3 only, and would read 1e-3 as text
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
 
 
 def load_yaml(text: str) -> Any:
@@ -54,6 +59,15 @@ def load_yaml(text: str) -> Any:
     {'loguniform': [0.001, 1]}
     """
     return yaml.load(text, _Loader)
+
+
+def dump_yaml(plain: Any) -> str:
+    """Return plain values as a YAML text: :func:`load_yaml` backwards.
+
+    >>> print(dump_yaml({"name": "1e-3"}), end="")
+    name: '1e-3'
+    """
+    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -81,13 +95,18 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return raw
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
+def parse_assignment(text: str, start: str = "") -> tuple[str, Any]:
     """Split ``KEY=VALUE`` and read the value as YAML.
+
+    Args:
+        text: what is to be split.
+        start: of the text and the key: a name in it that may hold an equals sign.
 
     >>> parse_assignment("server.lr=0.5")
     ('server.lr', 0.5)
     """
-    key, equals, value = text.partition("=")
+    key, equals, value = text.removeprefix(start).partition("=")
+    key = start + key
     if not equals or not key.strip():
         raise ConfigError(f"--set {text!r}: write KEY=VALUE, such as --set server.lr=0.5")
     try:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.report.explain import alone
 from fltune.report.references import Reference
@@ -221,8 +221,8 @@ def validation_metric(search: SearchSettings, lanes: Mapping[str, Lane]) -> str:
 def missing(lane: Lane) -> str:
     """Say what the search still lacks of a method; empty if nothing."""
     left = lane.planned - lane.done
-    if lane.confirmed and _capped(lane.search):  # the budget was spent before the trials were
-        left = sum(c.status == "running" for c in lane.candidates.values())
+    if lane.closed:  # the budget is spent: what was begun goes on if there is no winner yet
+        left = 0 if lane.front else lane.in_flight
     lacks = [f"{left} of {lane.planned} trials"] if left > 0 else []
     seeds = lane.search.confirm_seeds * len(lane.winners) - confirmed_runs(lane)
     if seeds:
@@ -230,18 +230,13 @@ def missing(lane: Lane) -> str:
     return f"{' and '.join(lacks)} still to come" if lacks else ""
 
 
-def _capped(search: SearchSettings) -> bool:
-    caps = (search.max_seconds, search.max_client_samples, search.max_bytes)
-    return any(cap is not None for cap in caps)
-
-
 def shared_yaml(frozen: Path) -> str:
     """Return a frozen config as it may be passed on: without the passwords of its store."""
-    raw = yaml.safe_load(frozen.read_text(encoding="utf-8"))
+    raw = dotted.load_yaml(frozen.read_text(encoding="utf-8"))
     uri = (raw.get("tracking") or {}).get("uri")
     if uri:
         raw["tracking"]["uri"] = redact(uri)
-    return yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
+    return dotted.dump_yaml(raw)
 
 
 def bits_text(bits: float) -> str:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import yaml
-
+from fltune import dotted
 from fltune.report.compare import Report, Row, bits_text, edges_text
 from fltune.report.description import outcome, searched
 from fltune.report.figures import Picture, learning_curves, partition_picture, search_history
@@ -230,7 +229,7 @@ def _commands(report: Report) -> str:
 
 def _listing(title: str, content: Mapping[str, Any]) -> str:
     """Return a config that is folded away."""
-    return _folded(title, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+    return _folded(title, dotted.dump_yaml(dict(content)))
 
 
 def _folded(title: str, text: str) -> str:

@@ -66,3 +66,13 @@ def _problems_with(heir: Method, values: Mapping[str, Any]) -> list[str]:
 
 def _told(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value!r}" for key, value in values.items())
+
+
+def heir_of_first(heir: Method, source: Method) -> Method:
+    """Return an heir with what it inherits set to the first values of its source's space."""
+    found = source.space.resolve(source.first_values())
+    keys = (heir.inherit.keys if heir.inherit else None) or tuple(source.space.entries)
+    try:
+        return heir.fixing({key: found[key] for key in keys if key in found})
+    except ConfigError:  # these values do not suit it, others may
+        return heir

@@ -85,6 +85,7 @@ class Campaign:
         for name, lane in self.lanes.items():
             own = [entry for entry in journal if entry.get("method") == name]
             lane.restore(own, [r for r in records if r.method == name])
+            lane.closed = self._is_spent()
 
     def _count(self, record: TrialRecord) -> None:
         """Add to what the search has spent; confirmations are no search."""
@@ -164,16 +165,19 @@ class Campaign:
             return DONE
         return None if waiting else DONE
 
-    def _hold_caps(self) -> None:
-        """Close the lanes once a budget is spent; what is out may end, winners are confirmed."""
+    def _is_spent(self) -> bool:
+        """Whether one of the budgets is."""
         search = self.search
         caps = (
             (search.max_seconds, self.seconds),
             (search.max_client_samples, self._spent["client_samples"]),
             (search.max_bytes, self._spent["bits"] / 8),
         )
-        spent = any(cap is not None and amount >= cap for cap, amount in caps)
-        if spent and not all(lane.closed for lane in self.lanes.values()):
+        return any(cap is not None and amount >= cap for cap, amount in caps)
+
+    def _hold_caps(self) -> None:
+        """Close the lanes once a budget is spent; what is out may end, winners are confirmed."""
+        if self._is_spent() and not all(lane.closed for lane in self.lanes.values()):
             self._journal({"event": "spent"})  # else a resumed search had some seconds left
             for lane in self.lanes.values():
                 lane.closed = True

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from fltune import dotted
@@ -88,7 +87,7 @@ class SearchConfig:
         raw = read_extended(path)
         overrides: dict[str, Any] = {}
         for text in settings:
-            key, value = dotted.parse_assignment(text)
+            key, value = dotted.parse_assignment(text, _method_in(text, raw))
             inside = key.split(".")[0]
             if inside in (*SETTINGS, "tune"):
                 dotted.assign(raw, key, value)
@@ -216,7 +215,7 @@ class SearchConfig:
             },
             **settings,
         }
-        return yaml.safe_dump(frozen, sort_keys=False, allow_unicode=True)
+        return dotted.dump_yaml(frozen)
 
 
 def load(path: str | Path, method: str, settings: Iterable[str] = ()) -> Experiment:
@@ -237,19 +236,35 @@ def load(path: str | Path, method: str, settings: Iterable[str] = ()) -> Experim
     return config.method(method).experiment({})
 
 
+def _method_in(text: str, raw: Mapping[str, Any]) -> str:
+    """Return the ``methods.NAME.`` that a text begins with; the name may hold dots and ``=``."""
+    entries = raw.get("methods")
+    starts = [f"methods.{name}." for name in entries] if isinstance(entries, Mapping) else []
+    return max((s for s in starts if text.startswith(s)), key=len, default="")
+
+
 def _assign_to_method(raw: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``methods.NAME.KEY``; the name may hold dots, and a space's keys do."""
+    """Set ``methods.NAME.KEY``; a space's keys hold dots."""
+    start = _method_in(key, raw)
     entries = raw.get("methods") or {}
-    names = [n for n in entries if key.startswith(f"methods.{n}.")]
-    if not names:
-        known = ", ".join(map(str, entries))
+    if not start:
+        known = ", ".join(map(str, entries)) if isinstance(entries, Mapping) else ""
         raise ConfigError(f"{key}: names no method; known: {known or 'none'}")
-    name = max(names, key=len)
-    rest = key.removeprefix(f"methods.{name}.")
+    name = next(n for n in entries if f"methods.{n}." == start)
+    rest = key.removeprefix(start)
+    entry = entries[name] = _mapping(entries[name], start)
     if rest.startswith("space."):
-        entries[name].setdefault("space", {})[rest.removeprefix("space.")] = value
+        space = entry["space"] = _mapping(entry.get("space"), f"{start}space.")
+        space[rest.removeprefix("space.")] = value
     else:
-        dotted.assign(entries[name], rest, value)
+        dotted.assign(entry, rest, value)
+
+
+def _mapping(written: Any, start: str) -> dict[str, Any]:
+    """Return a copy of a section of the file that a key begins with; empty where nothing is."""
+    if written is not None and not isinstance(written, Mapping):
+        raise ConfigError(f"{start.rstrip('.')}: found {written!r}; a mapping belongs there")
+    return dict(written or {})
 
 
 def _is_of_base(key: str, base: Mapping[str, Any], entries: Mapping[str, Any]) -> bool:

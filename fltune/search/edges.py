@@ -39,7 +39,8 @@ class Edge:
         trend: the best score by value (or slice of the range) up to the edge, in order.
         still_rising: whether the score is better at the edge than one step inside it.
         wider: the entry of the space, widened to that side; as a file says it. Empty where none
-            can be written: beyond a list with a paired one lie no partners.
+            can be written: beyond a list with a paired one lie no partners, and a number in a list
+            of stages has no entry of its own.
     """
 
     parameter: str
@@ -132,9 +133,11 @@ def widened(method: Method, point: dict[str, Any], name: str, side: str) -> dict
     """Return a dimension's entry, widened beyond one side as far as the config allows.
 
     A list goes on in its own steps, by half as many values as it has; a range grows by half its
-    length. What the parameter cannot be is left out, or closed in on. Empty if nothing is left.
+    length. What the parameter cannot be is left out, or closed in on. Empty if nothing is left, and
+    for a draw that is no entry of its own: a number in the list of a server's stages.
     """
-    if any(isinstance(e, Paired) and e.leader == name for e in method.space.entries.values()):
+    own = method.space.entries
+    if name not in own or any(isinstance(e, Paired) and e.leader == name for e in own.values()):
         return {}
     dimension = method.space.active(point)[name]
     make = _longer_list if dimension.finite else _longer_range

@@ -7,9 +7,10 @@ later extension of the search finds another winner.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from fltune.search.bequest import bequest
+from fltune.search.bequest import bequest, heir_of_first
 from fltune.search.jobs import DONE, Job, Journal
 from fltune.search.lane import Lane
 from fltune.search.method import Method
@@ -47,6 +48,15 @@ class HeirLane(Lane):
             self.journal({"event": "inherited", "method": self.method.name, "values": values})
             self._inherit(values, self.first + len(self.candidates))
         return super().next()
+
+    @property
+    def planned(self) -> int:
+        """Configs that it will try; what it takes over is not searched, whatever it will be."""
+        return super().planned if self._begun else self._planned_at_first
+
+    @cached_property
+    def _planned_at_first(self) -> int:
+        return heir_of_first(self.whole, self.source.method).trials(self.search)
 
     def _bequest(self) -> dict[str, Any] | None:
         best = self.source.front[:1]

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fltune.errors import ConfigError
 from fltune.runner import use_threads
+from fltune.search.bequest import heir_of_first
 from fltune.search.config import SearchConfig
 from fltune.search.forecast import Lane, share_of_rounds, share_on_all_seeds, wall_seconds
 from fltune.search.method import Method
@@ -192,13 +192,7 @@ def without_inherited(method: Method, config: SearchConfig) -> Method:
     """Return the method with what it inherits set to the first values of its source's space."""
     if method.inherit is None:
         return method
-    source = config.methods[method.inherit.source]
-    found = source.space.resolve(source.first_values())
-    keys = method.inherit.keys or tuple(source.space.entries)
-    try:
-        return method.fixing({key: found[key] for key in keys if key in found})
-    except ConfigError:  # these values do not suit it, others may: the bill is of its whole space
-        return method
+    return heir_of_first(method, config.methods[method.inherit.source])
 
 
 @dataclass(frozen=True)

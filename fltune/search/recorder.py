@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from fltune import dotted
 from fltune.report.summary import MethodSummary, Summary, mean_curve
 from fltune.search.config import SearchConfig
 from fltune.search.courier import Courier
@@ -286,6 +286,6 @@ def _own_config(method: Method, record: TrialRecord, search: SearchSettings) -> 
     """Return the config that runs it alone; nothing if a tie could not be computed there."""
     beside = method.of_trials(search) if record.kind == TRIAL else None
     try:
-        return yaml.safe_dump(method.raw_at(record.values, record.seed, beside), sort_keys=False)
+        return dotted.dump_yaml(method.raw_at(record.values, record.seed, beside))
     except ValueError:
         return ""

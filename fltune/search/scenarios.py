@@ -106,8 +106,9 @@ class _Label:
         for name in space:
             if str(name) not in known:
                 raise ValueError(f"space: {_no_such('entry', name, dict.fromkeys(known))}")
+        own = {str(name): entry for name, entry in own.items()}  # a name may look like a number
         for name, entry in own.items():
-            if name not in methods:
+            if name not in map(str, methods):
                 raise ValueError(f"methods: {_no_such('method', name, methods)}")
             if not isinstance(entry, Mapping):
                 raise ValueError(f"methods.{name}: found {entry!r}; a mapping belongs there")
@@ -305,7 +306,7 @@ class _Rule:
         cls, raw: Mapping[str, Any], methods: Mapping[str, Any], at: Cell, found: list[str]
     ) -> _Rule:
         name, keys = raw["method"], raw["share"]
-        if name not in methods:
+        if str(name) not in map(str, methods):
             found.append(f"tune.method: {_no_such('method', name, methods)}")
         if not isinstance(keys, list) or not keys or not all(map(_is_text, keys)):
             found.append(f"tune.share: found {keys!r}; a list of dotted names belongs there")

@@ -16,6 +16,8 @@ from fltune.report.noise import noise
 from fltune.report.summary import Summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
+from fltune.search.method import Method
+from fltune.search.record import TrialRecord
 from fltune.search.session import Session, home
 from fltune.search.state import SearchState
 
@@ -105,7 +107,8 @@ def extend(
         quiet: no progress, only the table.
 
     Raises:
-        ConfigError: there is no such search, or a setting would change what a trial is.
+        ConfigError: there is no such search, or a setting would change what a trial is: a value
+            that is fixed, tied or paired in the space says what the trials there are were.
     """
     chosen = list(settings)
     state = SearchState.find(home_of(chosen), name)
@@ -113,7 +116,7 @@ def extend(
     if trials:
         chosen.append(f"search.trials={before.settings.search.trials + trials}")
     after = SearchConfig.read(state.frozen, chosen)
-    _refuse_other_trials(before, after)
+    _refuse_other_trials(before, after, state.records())
     return Session(after, name, console or Console(quiet=True), quiet).run(again=True)
 
 
@@ -131,8 +134,15 @@ FIXED = (
 """Settings by which the trials so far were run, judged and proposed: an extension keeps them."""
 
 
-def _refuse_other_trials(before: SearchConfig, after: SearchConfig) -> None:
-    """Refuse an extension whose trials cannot be ranked with those there are."""
+def _refuse_other_trials(
+    before: SearchConfig, after: SearchConfig, records: Iterable[TrialRecord] = ()
+) -> None:
+    """Refuse an extension whose trials cannot be ranked with those there are.
+
+    Args:
+        before, after: the search as it was, and extended.
+        records: its ended runs; what they were, they are to stay.
+    """
     old, new = before.settings.search, after.settings.search
     rungs = ("grace", "reduction") if old.first_panel else ()  # they say how many clients judge
     fixed = (*FIXED, *rungs)
@@ -142,6 +152,11 @@ def _refuse_other_trials(before: SearchConfig, after: SearchConfig) -> None:
         for name, method in after.methods.items()
         if name not in before.methods or before.methods[name].raw != method.raw
     ]
+    wrong += dict.fromkeys(
+        f"methods.{record.method}.space.{key}"
+        for record in records
+        for key in _meant_otherwise(before.methods, after.methods, record)
+    )
     if wrong:
         raise ConfigError(
             [
@@ -150,6 +165,28 @@ def _refuse_other_trials(before: SearchConfig, after: SearchConfig) -> None:
                 for key in wrong
             ]
         )
+
+
+def _meant_otherwise(
+    before: Mapping[str, Method], after: Mapping[str, Method], record: TrialRecord
+) -> list[str]:
+    """Return the parameters that would no longer be what they were in a run.
+
+    Its record holds what was drawn; what is fixed, tied or paired follows from the space.
+    """
+    old, new = before.get(record.method), after.get(record.method)
+    if old is None or new is None:
+        return []
+    try:
+        was = old.space.resolve(record.values)
+    except ValueError:  # it has failed, and stays so
+        return []
+    try:
+        now = new.space.resolve(record.values)
+    except ValueError as error:
+        return [str(error).partition(":")[0]]
+    was, now = {**old.space.own, **was}, {**new.space.own, **now}
+    return [key for key in {**was, **now} if was.get(key) != now.get(key)]
 
 
 def reopen(

@@ -150,6 +150,19 @@ def test_trials_left_out_by_a_spent_budget_are_not_missing(make_report):
     assert report.rows[0].missing == "1 of 3 confirmation runs still to come"
 
 
+def test_no_trial_is_still_to_come_where_the_budget_is_spent(make_report):
+    one, begun = {"server.lr": 1.0, "client.lr": 0.1}, {"server.lr": 2.0, "client.lr": 0.1}
+    records = [trial("A", 0, one, 0.5), trial("A", 0, one, 0.5), trial("A", 1, begun, 0.4)]
+    records[1].seed = 1
+    records += [confirmation("A", 0, s, one, 0.5, curve(0.5)) for s in (2, 3)]
+    methods = {"A": {"space": LR}, "B": {"space": LR}}
+    report = make_report(methods, records, {"max_client_samples": 3000, "seeds": 2})
+    assert {row.name: row.missing for row in report.rows} == {
+        "A": "1 of 3 confirmation runs still to come",
+        "B": "",
+    }
+
+
 def test_seeds_that_an_extension_searches_on_confirm_nothing(make_report):
     one = {"server.lr": 1.0, "client.lr": 0.1}
     records = [trial("A", n, {**one, "server.lr": n + 1.0}, 0.5 - n / 10) for n in range(3)]

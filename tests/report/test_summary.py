@@ -94,7 +94,7 @@ def test_optimism_is_positive_where_the_search_was_too_optimistic(mode, best, op
     summary = reduced(trials, runs, mode=mode)
     assert summary.val == best
     assert summary.optimism == pytest.approx(optimism)
-    assert summary.too_optimistic  # both fresh runs agree, and not with the search
+    assert not summary.too_optimistic  # fresh runs that agree do not say how far they spread
 
 
 def test_a_seed_that_diverged_has_no_accuracy_and_its_loss_is_left_out():

@@ -144,6 +144,24 @@ def test_the_option_of_an_edge_is_one_word_of_a_shell_and_widens_the_space():
     assert (key, value) == (f"methods.{name}.space.server.lr", {"grid": [0.5, 1.0, 2.0]})
 
 
+def test_a_number_of_a_stage_on_an_edge_is_named_and_has_no_entry_to_widen():
+    space = {
+        "server.name": "multistage",
+        "server.stages": 2,
+        "server.lr": {"fixed": 1.0},
+        "server.lrs": {"stages": {"drop": {"choice": [0.5, 0.25]}}},
+        "server.betas": {"stages": {"uniform": [0.5, 0.95]}},
+    }
+    method = method_with(space)
+    values = {"server.lrs.1": 0.25, "server.betas.1": 0.95, "server.betas.2": 0.7}
+    winner = candidate(0, values, 0.5)
+    edges = find_edges(method, [winner], winner, True)
+    sides = {"server.lrs.1": "lowest", "server.betas.1": "highest"}
+    assert {edge.parameter: edge.side for edge in edges} == sides
+    assert [edge.wider for edge in edges] == [{}, {}]
+    assert wider_entries(method, edges) == {}
+
+
 def test_edges_that_do_not_go_together_are_widened_one_by_one():
     method = method_with({"server.lr": {"grid": [0.5, 1.0]}, "client.lr": {"grid": [0.1, 0.2]}})
     winner = candidate(0, {"server.lr": 1.0, "client.lr": 0.2}, 0.5)

@@ -45,6 +45,14 @@ def test_an_heir_waits_for_the_winner_and_searches_what_is_left(disk):
     assert confirmed["Harsh"] == best
 
 
+def test_an_heir_plans_only_what_it_does_not_take_over(disk):
+    night = Night(config_of(METHODS), disk, end=well)
+    before = {name: lane.planned for name, lane in night.campaign.lanes.items()}
+    assert before == {"Harsh": 1, "Mild": 6, "Other": 4}
+    night.work()
+    assert {name: lane.planned for name, lane in night.campaign.lanes.items()} == before
+
+
 def test_an_heir_that_searches_nothing_runs_at_the_values_it_takes_over(disk):
     keys = list(RATES)
     bare = {"space": {}, "inherit": {"from": "Mild", "keys": keys}}
