@@ -191,7 +191,7 @@ class Session:
         records = campaign.records
         if records and all(r.status == "failed" for r in records):
             raise FltuneError(f"every trial failed; the first one said: {records[0].message}")
-        self.state.finish()
+        self.state.finish(campaign.seconds)
         summary = self.summary(campaign)
         sent = self._send_results(campaign, summary, recorder)
         seeds = self.config.settings.search.confirm_seeds

@@ -147,10 +147,10 @@ class SearchState:
         events = [entry.get("event") for entry in self.journal.read()]
         return events[-1:] == [FINISHED]
 
-    def finish(self) -> None:
-        """Note that all has been done."""
+    def finish(self, seconds: float) -> None:
+        """Note that all has been done, and the seconds that it took: no decision tells the end."""
         if not self.finished:
-            self.journal.append({"event": FINISHED})
+            self.journal.append({"event": FINISHED, "seconds": round(seconds, 3)})
 
     def freeze(self, config_yaml: str) -> None:
         """Write the config, whole or not at all; only who has the lock may.

@@ -47,7 +47,7 @@ def search_digits(root: Path, name: str = "digits") -> list[str]:
             campaign.reported(str(number), report)
         campaign.ended(str(number))
         number += 1
-    state.finish()
+    state.finish(campaign.seconds)
     state.release()
     sync(name, settings)
     return settings

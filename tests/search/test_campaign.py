@@ -192,6 +192,18 @@ def test_no_trial_starts_when_a_budget_is_spent_and_the_winner_is_confirmed(disk
     assert again.jobs == []  # what was spent stays spent
 
 
+def test_the_end_of_a_search_keeps_its_time(disk, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("fltune.search.campaign.time.monotonic", lambda: now[0])
+    config = config_of({"A": DRAWN}, confirm_seeds=0)
+    campaign = Campaign(config, disk, ignore)
+    started(campaign)
+    now[0] += 300  # no decision tells of it
+    disk.finish(campaign.seconds)
+    assert disk.finished
+    assert Campaign(config, disk, ignore).seconds == 300
+
+
 def test_the_clock_goes_on_where_an_earlier_process_stopped(disk, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("fltune.search.campaign.time.monotonic", lambda: now[0])
