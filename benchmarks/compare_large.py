@@ -122,7 +122,7 @@ def write_search(root: Path, trials: int, points: int) -> int:
         campaign.reported(str(made), result_of(job, points))
         campaign.ended(str(made))
         made += 1
-    state.finish()
+    state.finish(campaign.seconds)
     state.release()
     return made
 
