@@ -1,7 +1,7 @@
 """Memory that a process has freed is taken again, not fetched from the kernel anew.
 
 A round takes and frees blocks as large as all models of its cohort. glibc gives large blocks back
-at once, and the kernel clears each page before it gives it again: 16 to 36 % of the processor time
+at once, and the kernel clears each page before it gives it again: 16 to 35 % of the processor time
 of rounds with large cohorts or convolutional networks (docs/performance.md). jemalloc can keep
 them, and where it is at hand processes that train are started with it. glibc's own options do not
 do: it keeps the blocks as well, but does not take one again for an aligned block of the same size,

@@ -264,10 +264,10 @@ def _start(setting: bytes, files: tuple[int, int]) -> Worker:
     ours, theirs = Pipe()
     descriptors = (theirs.fileno(), *files)
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    found = {"PYTHONPATH": path}  # the model may lie where the parent looks
+    modules = {"PYTHONPATH": path}  # the model may lie where the parent looks
     process = subprocess.Popen(
         [sys.executable, "-m", "fltune.federation.parallel_worker", *map(str, descriptors)],
-        env={**os.environ, **environment(), **found},
+        env={**os.environ, **environment(), **modules},
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
     )
