@@ -68,6 +68,11 @@ def by_fltune(rates: Sequence[float], rounds: int, workers: int, pack: str) -> d
     }
 
 
+def _own_environment() -> dict[str, str]:
+    """Return this process's environment without what fltune tells Ray in it."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "TUNE_"))}
+
+
 def by_script(rates: Sequence[float], rounds: int, workers: int) -> dict[str, float]:
     """Run the grid by the careful script, in a process of its own."""
     method = SearchConfig.read(FILE, [f"rounds={rounds}"], [METHOD]).methods[METHOD]
@@ -100,7 +105,7 @@ def by_script(rates: Sequence[float], rounds: int, workers: int) -> dict[str, fl
         subprocess.run(
             [*argv, str(folder / "task.json"), str(out)],
             check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**_own_environment(), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
         )
         return json.loads(out.read_text())

@@ -7,13 +7,14 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from fltune.errors import ConfigError, FltuneError
+from fltune.tracking.sqlite_file import log_ahead, prove_writable
 from fltune.tracking.uri import is_server, redact, sqlite_path
 
 # MLflow's defaults (120 s, 7 retries) would hold a search for many minutes when its server dies.
@@ -172,22 +173,14 @@ def _prove_writable(uri: str, artifact_root: Path) -> None:
         artifact_root.mkdir(parents=True, exist_ok=True)
         path = sqlite_path(uri)
         if path is not None:
-            _prove_sqlite(path)
+            prove_writable(path)
+            log_ahead(path)
         else:
             _prove_listening(uri)
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(
             f"tracking.uri: {redact(uri)} cannot be written: {_reason(error, uri)}"
         ) from error
-
-
-def _prove_sqlite(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(path.parent, os.W_OK):  # sqlite needs a journal beside the file
-        raise PermissionError(f"no permission to write in {path.parent}")
-    with closing(sqlite3.connect(path, timeout=5)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        database.rollback()
 
 
 def _prove_listening(uri: str) -> None:

@@ -7,6 +7,8 @@ single metrics cost 0.4 s, one batch of 1,000 some hundredths.
 from __future__ import annotations
 
 import getpass
+import posixpath
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -88,7 +90,7 @@ class Store:
         base |= {k: _shorten(str(v), _TAG_CHARACTERS) for k, v in (tags or {}).items()}
         with tracking_calls(self.uri):
             made = self.client.create_run(self.experiment_id, tags=base, run_name=name)
-        run = TrackedRun(self, made.info.run_id, name)
+        run = TrackedRun(self, made.info)
         try:
             run.log_params(params or {})
         except BaseException:
@@ -100,8 +102,7 @@ class Store:
         """Set a run of an earlier process to running again, to go on with it."""
         with tracking_calls(self.uri):
             self.client.update_run(run_id, status="RUNNING")
-            info = self.client.get_run(run_id).info
-        return TrackedRun(self, run_id, info.run_name)
+            return TrackedRun(self, self.client.get_run(run_id).info)
 
     def get(self, run_id: str) -> FoundRun:
         """Return what the store holds of a run."""
@@ -137,6 +138,13 @@ class Store:
         with tracking_calls(self.uri):
             self.client.set_tag(run_id, PARENT, parent.id)
 
+    def tag(self, run_id: str, tags: Mapping[str, Any]) -> None:
+        """Write tags of a run, over those of the same names."""
+        from mlflow.entities import RunTag
+
+        with tracking_calls(self.uri):
+            self.client.log_batch(run_id, tags=_entries(RunTag, tags, _TAG_CHARACTERS))
+
     def untag(self, run_id: str, keys: Iterable[str]) -> None:
         """Take tags off a run."""
         with tracking_calls(self.uri):
@@ -164,11 +172,12 @@ class TrackedRun:
         open: whether it still awaits :meth:`finish`.
     """
 
-    def __init__(self, store: Store, run_id: str, name: str) -> None:
+    def __init__(self, store: Store, info: Any) -> None:
         self.store = store
-        self.id = run_id
-        self.name = name
+        self.id: str = info.run_id
+        self.name: str = info.run_name
         self.open = True
+        self._artifact_uri = info.artifact_uri
 
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Write parameters under their dotted names; MLflow lets none be changed later."""
@@ -178,11 +187,14 @@ class TrackedRun:
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Write tags, over those of the same names."""
-        from mlflow.entities import RunTag
+        self.store.tag(self.id, tags)
 
-        self._batch(tags=_entries(RunTag, tags, _TAG_CHARACTERS))
-
-    def log_curve(self, rows: Iterable[Mapping[str, Any]], max_points: int = 500) -> None:
+    def log_curve(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        max_points: int = 500,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write whole series at once; the step of a value is its round.
 
         Args:
@@ -190,8 +202,9 @@ class TrackedRun:
                 infinite value is left out and tags the run as ``fltune.diverged``.
             max_points: longer series are thinned evenly to so many points: the UI crawls with
                 long ones.
+            params: to be written in the same call, which takes about as long without them.
         """
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric, Param
 
         curves, infinite = split_curves(rows)
         now = int(time.time() * 1000)
@@ -200,7 +213,7 @@ class TrackedRun:
             for name, points in curves.items()
             for step, value in thin(points, max_points)
         ]
-        self._batch(metrics=entries)
+        self._batch(metrics=entries, params=_entries(Param, params or {}, _PARAM_CHARACTERS))
         if infinite:
             self.set_tags({DIVERGED: "true"})
 
@@ -214,8 +227,16 @@ class TrackedRun:
 
     def log_text(self, text: str, artifact_file: str) -> None:
         """Keep ``text`` as the artifact ``artifact_file``, over an earlier one."""
-        with tracking_calls(self.store.uri):
-            self.store.client.log_text(self.id, text, artifact_file)
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        # the client would read the whole run again to learn where its artifacts are
+        folder, name = posixpath.split(artifact_file)
+        uri = self.store.uri
+        with tracking_calls(uri), tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary, name)
+            path.write_text(text, encoding="utf-8")
+            repository = get_artifact_repository(self._artifact_uri, tracking_uri=uri)
+            repository.log_artifact(str(path), folder or None)
 
     def log_dict(self, content: Mapping[str, Any], artifact_file: str) -> None:
         """Keep ``content`` as JSON or YAML, whichever the ending of ``artifact_file`` says."""
@@ -256,6 +277,8 @@ class TrackedRun:
             self.close_quietly()
 
     def _batch(self, **entries: list[Any]) -> None:
+        if not any(entries.values()):
+            return
         with tracking_calls(self.store.uri):
             self.store.client.log_batch(self.id, **entries)
 

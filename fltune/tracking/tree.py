@@ -253,9 +253,9 @@ class MethodBranch:
         tags |= {"fltune.stop_reason": stop_reason} if stop_reason else {}
         with (
             tracking_calls(self._store.uri),
-            self._store.start_run(title[:_NAME_CHARACTERS], self.run, values, tags) as run,
+            self._store.start_run(title[:_NAME_CHARACTERS], self.run, tags=tags) as run,
         ):
-            run.log_curve(with_final(rows, summary or {}))
+            run.log_curve(with_final(rows, summary or {}), params=values)
             if config_yaml:
                 run.log_text(config_yaml, "experiment.yaml")
             run.finish(STATUSES[status])
@@ -276,7 +276,7 @@ class MethodBranch:
         known = {_CONFIRMED: "true", **{key: str(value) for key, value in tags.items()}}
         for child in self._children.values():
             if child.tags.get("fltune.trial") in set(map(str, numbers)):
-                TrackedRun(self._store, child.id, "").set_tags(known)
+                self._store.tag(child.id, known)
                 child.tags.update(known)
             elif _CONFIRMED in child.tags:
                 self._store.untag(child.id, [key for key in known if key in child.tags])
