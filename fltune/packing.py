@@ -55,7 +55,7 @@ step of 1.6e6 operations (5 clients, 64-64-32-10, batches of 8) gains 2.6, 4.2, 
 8, 16 and 64 members; one of 11e6 (50 clients, 60-32-10, batches of 16) 1.3, 1.3, 1.5 and 1.6; one
 of 128e6 (10 clients, 64-512-64-10, batches of 32) loses.
 """
-MOST = 16
+MOST = 64
 MEMORY = 2 * 2**30
 """Bytes of the client states of all members."""
 LOOK_AHEAD = 8
@@ -237,7 +237,8 @@ class _Packing:
     def _leave(self, member: Member) -> None:
         """Keep how a member ended; at once, for the pattern's counts go on with the others."""
         place, run = self.runs[member]
-        metrics = dict(run.history.rows[-1])
+        rows = run.history.rows
+        metrics = dict(rows[-1]) if rows else {"round": member.current_epoch}
         if self.tested[place] and run.guard.reason is None:
             scores = member.scores("test", self.source.test_dataloader())
             metrics.update({name: float(value) for name, value in scores.items()})

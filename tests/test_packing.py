@@ -167,6 +167,13 @@ def test_on_round_stops_runs_after_all_rows():
     assert ended == [(0, 2), (2, 2), (1, 4)]
 
 
+def test_a_run_may_be_stopped_before_its_first_row():
+    configs = [experiment(client={"lr": lr}, eval_every=3) for lr in (0.1, 0.2)]
+    early, late = run_pack(configs, on_round=lambda: [0])
+    assert (early.stop_reason, early.rounds, early.history) == (StopReason.STOPPED, 1, [])
+    assert (late.rounds, len(late.history)) == (4, 2)
+
+
 def test_a_pack_whose_last_run_is_stopped_makes_no_more_rounds():
     rounds = []
 
@@ -287,7 +294,7 @@ def test_one_word_on_test_for_each():
 
 
 def test_small_models_are_worth_packing():
-    assert worth_packing(experiment()) == 16
+    assert worth_packing(experiment()) == 64
 
 
 class Conv(nn.Sequential):
@@ -309,7 +316,7 @@ def test_exact_solutions_are_not():
 
 def test_client_states_must_fit(monkeypatch):
     feedback = {"name": "topk", "ratio": 0.1, "error_feedback": True}
-    few = {"fedavg": 16, "scaffold": 3, "fedcdr": 1}  # states of 0, 1 and 2 vectors of each client
+    few = {"fedavg": 64, "scaffold": 3, "fedcdr": 1}  # states of 0, 1 and 2 vectors of each client
     vector = 8 * 12 * (64 * 8 + 8 + 8 * 10 + 10)
     monkeypatch.setattr("fltune.packing.MEMORY", 3 * vector + 1)
     for name, expected in few.items():

@@ -61,6 +61,7 @@ class FlatNetwork:
         self._flops: int | None = None
         self._layout: Arrange | None = None
         self._vector = torch.empty(0)
+        self._places: list[int] = []
         self._lent = False
 
     @cached_property
@@ -82,7 +83,7 @@ class FlatNetwork:
         for parameter in self.parameters:
             parameter.data = parameter.data.clone()
         lasting = {k: v for k, v in self.__dict__.items() if k != "chain"}
-        return {**lasting, "_vector": torch.empty(0)}
+        return {**lasting, "_vector": torch.empty(0), "_places": []}
 
     def __call__(self, inputs: Tensor) -> Any:
         """Return the network's output for one batch [B, ...] in any layout, with own parameters."""
@@ -139,14 +140,7 @@ class FlatNetwork:
 
         Whoever gives them other memory, as a move to another device does, ends that.
         """
-        here, size = self._vector.data_ptr(), self._vector.element_size()
-        if not here:
-            return False
-        for parameter, length in zip(self.parameters, self.sizes, strict=True):
-            if parameter.data_ptr() != here:
-                return False
-            here += length * size
-        return True
+        return bool(self._places) and [p.data_ptr() for p in self.parameters] == self._places
 
     def _make_one(self) -> None:
         """Let the parameters be views of one vector, if they are of one kind and lie plainly."""
@@ -157,6 +151,7 @@ class FlatNetwork:
             self._vector = self._collected()
             for parameter, part in zip(parameters, self.split(self._vector), strict=True):
                 parameter.data = part
+            self._places = [p.data_ptr() for p in parameters]
 
     def split(self, x: Tensor) -> list[Tensor]:
         """Return views of x [d], one per parameter, shaped like it."""

@@ -42,12 +42,13 @@ def _own(stored: base.State) -> base.State:
     return {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
 
 
-def _visit(cohort: Cohort, down: float, up: float) -> Visit | None:
+def _visit(cohort: Cohort, down: float, up: float, passes: int) -> Visit | None:
     """Return what the clients of a round do; None where there are none."""
     plan = cohort.plan
     if plan is None:
         return None
-    return Visit(cohort.round, cohort.clients, plan.steps, plan.count.sum(0), down, up)
+    samples = plan.count.sum(0) + passes * cohort.sizes
+    return Visit(cohort.round, cohort.clients, plan.steps, samples, down, up)
 
 
 class FederatedModule(L.LightningModule):
@@ -290,21 +291,25 @@ class FederatedModule(L.LightningModule):
         up = self.algorithm.bits_up(dimension, self.compressor) + beside
         self.bits_down += visits * down
         self.bits_up += visits * up
-        self.client_samples += cohort.plan.samples
+        passes = int(result.start_gradient is not None)  # over all samples, before the steps
+        self.client_samples += cohort.plan.samples + (int(cohort.sizes.sum()) if passes else 0)
         self.round_metrics = {"train/loss": (info.weights * result.loss).sum()}
-        self._pass_round(cohort, down, up)
+        self._pass_round(cohort, down, up, passes)
 
-    def _pass_round(self, cohort: Cohort, down: float = 0.0, up: float = 0.0) -> None:
+    def _pass_round(
+        self, cohort: Cohort, down: float = 0.0, up: float = 0.0, passes: int = 0
+    ) -> None:
         """Let the simulated time of a round pass, and count who was lost in it.
 
         Args:
             cohort: of the round.
             down, up: bits to and from each client.
+            passes: over all samples of each client, besides its local steps.
         """
         if cohort.seconds is not None:
             self.seconds = cohort.seconds
         elif self.seconds is not None:
-            self.seconds += self.clock.lasts(_visit(cohort, down, up))
+            self.seconds += self.clock.lasts(_visit(cohort, down, up, passes))
         for name, number in (("dropped", cohort.dropped), ("discarded", cohort.discarded)):
             if number is not None:
                 self.lost[name] = self.lost.get(name, 0) + number

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from quadratics import A, B, fit, quadratics
 
 from fltune.algorithms.fedcdr import FedCDR
+from fltune.algorithms.scaffold import Scaffold
 from fltune.errors import ConfigError
 from fltune.federation import LocalSGD
 from fltune.federation.clock import (
@@ -50,6 +51,16 @@ def test_rounds_bytes_and_seconds_by_hand():
     lasts = [4.825, 0.125, 13.375, 13.375]
     expected = [sum(lasts[: t + 1]) for t in range(4)]
     assert [row["clock/seconds"] for row in rows] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_full_gradient_before_the_steps_is_a_pass_over_all_samples():
+    """Clients of 1, 2 and 4 samples, two epochs; SCAFFOLD I makes a third pass, in one go."""
+    clock = ClockPerClient(seconds_per_step=0.0, seconds_per_sample=[1.0, 1.0, 1.0])
+    for option, passes in (("I", 3), ("II", 2)):
+        rows = totals_of(clock, [[0, 1], [2], [0, 2]], algorithm=Scaffold(option=option))
+        assert [row["client_samples"] for row in rows] == [3 * passes, 7 * passes, 12 * passes]
+        slowest = [2 * passes, 6 * passes, 10 * passes]
+        assert [row["clock/seconds"] for row in rows] == pytest.approx(slowest, rel=1e-12)
 
 
 def test_without_a_clock_there_is_no_time():
