@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -88,20 +87,14 @@ def worth_packing(experiment: Experiment) -> int:
         ConfigError, DataError: data, model or participation that cannot be had.
     """
     strategy, dimension, work = _step(_Shared(pack_key(experiment), experiment))
-    if strategy not in MERGED or "exact" in _words(experiment.algorithm.options()):
-        return 1
     algorithm, compressor = experiment.algorithm.build(), experiment.compression.build()
+    if strategy not in MERGED or algorithm.solves_exactly:
+        return 1
     vectors = len(algorithm.client_state(torch.empty(0)))
     vectors += len(algorithm.compressed) if compressor.error_feedback else 0
     bytes_ = getattr(torch, experiment.dtype).itemsize * dimension
     held = max(vectors * experiment.data.clients * bytes_, 1)
     return max(1, min(MOST, int(STEP_WORK / work), MEMORY // held))
-
-
-def _words(options: Mapping[str, Any]) -> set[Any]:
-    """Return the names of switches that are on, and the values that are words."""
-    on = {name for name, value in options.items() if value is True}
-    return on | {value for value in options.values() if isinstance(value, str)}
 
 
 @dataclass(frozen=True)
@@ -238,7 +231,7 @@ class _Packing:
         """Keep how a member ended; at once, for the pattern's counts go on with the others."""
         place, run = self.runs[member]
         rows = run.history.rows
-        metrics = dict(rows[-1]) if rows else {"round": member.current_epoch}
+        metrics: Row = dict(rows[-1]) if rows else {"round": float(member.current_epoch)}
         if self.tested[place] and run.guard.reason is None:
             scores = member.scores("test", self.source.test_dataloader())
             metrics.update({name: float(value) for name, value in scores.items()})

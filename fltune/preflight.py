@@ -9,6 +9,7 @@ from fltune.data.federated import FederatedData, Split
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import FederatedModule
+from fltune.federation.exact import check_exact_prox
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
 """What torch raises where shapes or types do not go together."""
@@ -20,7 +21,8 @@ def try_out(experiment: Experiment, module: FederatedModule, data: FederatedData
 
     Raises:
         ConfigError: the model cannot take them, does not give one number per class, or the loss is
-            no number per sample that depends on that sample alone.
+            no number per sample that depends on that sample alone; or the method wants of them what
+            they have not.
     """
     x, y = data.train.x, data.train.y
     few = torch.stack([y.argmin(), y.argmax()]) if y.dim() == 1 else torch.arange(len(y))[:2]
@@ -46,6 +48,11 @@ def try_out(experiment: Experiment, module: FederatedModule, data: FederatedData
             f"of {data.num_classes} classes; must be [{len(few)}, {data.num_classes}]"
         )
     _try_loss(experiment, module, output, samples.y)
+    if module.algorithm.solves_exactly:
+        try:
+            check_exact_prox(module.flat, module.losses)
+        except ValueError as error:
+            raise ConfigError(f"algorithm: {error}") from error
 
 
 def _try_loss(

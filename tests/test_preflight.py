@@ -1,5 +1,6 @@
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +59,7 @@ def own(name):
     return f"{__name__}:{name}"
 
 
+SPACES = Path(__file__).parents[1] / "search_spaces"
 SLOPES = {"name": own("Slopes"), "clients": 4}
 DIGITS = {"name": "digits", "clients": 4}
 
@@ -88,12 +90,32 @@ DIGITS = {"name": "digits", "clients": 4}
             {"data": SLOPES, "model": own("Flat"), "loss": "squared_error"},
             r"^loss: squared_error does not fit model .*:Flat, whose output has shape \[2\]",
         ),
+        (
+            {"algorithm": {"name": "fedprox", "mu": 1.0, "exact": True}},
+            r"^algorithm: an exact prox of MLP with this loss has no closed form; use local steps",
+        ),
+        (
+            {"algorithm": {"name": "fedcdr", "prox": "exact"}},
+            r"^algorithm: an exact prox of MLP with this loss has no closed form; use local steps",
+        ),
     ],
     ids=lambda v: json.dumps(v) if isinstance(v, dict) else None,
 )
 def test_what_does_not_go_together_is_said_before_the_first_round(raw, message):
     with pytest.raises(ConfigError, match=message):
         build(Experiment.parse({"data": DIGITS, "device": "cpu", **raw}))
+
+
+def test_clients_that_keep_the_model_must_not_miss_a_round(capsys):
+    settings = ["algorithm.option=I", "rounds=2", "data.clients=4", "participation.per_round=3"]
+    argv = ["run", str(SPACES / "digits_fedgm.yaml"), "--method", "FedAvg"]
+    for setting in ["algorithm.name=fedgate", *settings]:
+        argv += ["--set", setting]
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "algorithm.option: found 'I', but 3 of 4 clients take part in round 0" in said
 
 
 def test_what_goes_together_is_left_as_it_was():

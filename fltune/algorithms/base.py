@@ -127,6 +127,11 @@ class Algorithm(Checked):
         """Return the state of a client that has not taken part yet; x [d] is the initial model."""
         return {}
 
+    @property
+    def solves_exactly(self) -> bool:
+        """Whether clients solve their problem in closed form, which few models have."""
+        return False
+
     def oldest_start(self) -> int:
         """Return the age in rounds of the oldest model that a client may start from."""
         return 0

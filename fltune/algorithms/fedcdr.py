@@ -75,6 +75,11 @@ class FedCDR(Algorithm):
     plain_server: ClassVar[bool] = True
     memory: ClassVar[str] = "server d, client 2d"
 
+    @property
+    def solves_exactly(self) -> bool:
+        """Whether ``prox`` is exact."""
+        return self.prox == "exact"
+
     def check(self, compressor: Compressor) -> None:
         """Refuse compression: what is lost of a difference is never sent again."""
         if type(compressor) is not Compressor:
@@ -99,7 +104,7 @@ class FedCDR(Algorithm):
 
     def pulled(self, start: Tensor, anchor: Tensor) -> LocalProblem:
         """Return the problem argmin_z f_i(z) + |z - anchor|^2 / (2 eta)."""
-        return LocalProblem(start, mu=1 / self.eta, anchor=anchor, exact=self.prox == "exact")
+        return LocalProblem(start, mu=1 / self.eta, anchor=anchor, exact=self.solves_exactly)
 
     def initial_problem(self, x: Tensor) -> LocalProblem | None:
         """Return the prox of x^0, unless clients start at consensus."""

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from fltune.algorithms.base import Algorithm, RoundInfo, State, uniform_only, weighted_sum
+from fltune.errors import ConfigError
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD
 from fltune.parameters import parameter
@@ -77,12 +78,13 @@ class FedGATE(Algorithm):
         """Correct every gradient by -delta_j.
 
         Raises:
-            ValueError: option I in a round without some clients.
+            ConfigError: option I in a round without some clients.
         """
         if self.option == "I" and len(info.clients) < info.num_clients:
-            raise ValueError(
-                f"option I: {len(info.clients)} of {info.num_clients} clients take part in round "
-                f"{info.round}; clients that keep the model must never miss a round, use option II"
+            raise ConfigError(
+                f"algorithm.option: found 'I', but {len(info.clients)} of {info.num_clients} "
+                f"clients take part in round {info.round}; clients that keep the model must never "
+                "miss a round, use II or participation: full"
             )
         return LocalProblem(start=x, correction=-client["delta"])
 

@@ -58,6 +58,11 @@ class FedProx(Algorithm):
         if self.exact and self.mu == 0:
             raise ValueError("exact = True needs mu > 0: without a pull the argmin may not exist")
 
+    @property
+    def solves_exactly(self) -> bool:
+        """Whether ``exact`` is on."""
+        return self.exact
+
     def warnings(self, sgd: LocalSGD) -> list[str]:
         """Say where the local steps cannot follow the pull."""
         return [] if self.exact else overshoot(sgd, self.mu)

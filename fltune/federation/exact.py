@@ -20,6 +20,19 @@ def has_exact_prox(network: FlatNetwork, losses: Losses) -> bool:
     return isinstance(network.network, Linear) and losses is squared_error
 
 
+def check_exact_prox(network: FlatNetwork, losses: Losses) -> None:
+    """Refuse a model or loss whose prox has no closed form.
+
+    Raises:
+        ValueError: with what to do instead.
+    """
+    if not has_exact_prox(network, losses):
+        raise ValueError(
+            f"an exact prox of {type(network.network).__name__} with this loss has no closed form; "
+            "use local steps (prox: inexact, exact: false)"
+        )
+
+
 def solve_exact(
     network: FlatNetwork,
     losses: Losses,
@@ -36,11 +49,7 @@ def solve_exact(
     Raises:
         ValueError: the model or loss has no closed form.
     """
-    if not has_exact_prox(network, losses):
-        raise ValueError(
-            f"an exact prox of {type(network.network).__name__} with this loss has no closed form; "
-            "use local steps (prox: inexact, exact: false)"
-        )
+    check_exact_prox(network, losses)
     index, count = full.index[0], full.count[0]
     x, y = data.x[index], data.y[index]  # [C, B, (k,) d] and [C, B, (k)]
     if x.dim() == 3:  # plain regression rows
