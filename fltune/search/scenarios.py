@@ -251,7 +251,9 @@ def _contradictions(methods: Mapping[str, Any], axes: Axes) -> Iterable[str]:
         own = dict(dotted.flatten({k: v for k, v in entry.items() if k not in OWN}))
         own |= dict.fromkeys(_space_of(entry), "searched")
         set_here = [item for label in labels.values() for item in dotted.flatten(label.settings)]
-        for key in sorted({k for k, v in set_here if k in own and own[k] != v}):
+        lost = {k for k, v in set_here if k in own and own[k] != v}
+        lost |= {section for k, _ in set_here if (section := k.partition(".")[0]) in own}
+        for key in sorted(lost):  # a section that is a bare name replaces all of it
             yield (
                 f"{name}: its own {key} ({own[key]}) takes the place of what the axis {axis!r} "
                 "sets; its runs are the same there, whatever the label says"

@@ -130,6 +130,15 @@ def test_a_methods_own_setting_wins_over_the_axis_and_is_named():
     assert read().notes == ()
 
 
+def test_a_bare_name_takes_the_place_of_a_whole_section_and_is_named():
+    methods = file()["methods"]
+    axes = {"rate": {"high": {"server.lr": 2.0}, "low": {"server.lr": 0.5}}}
+    methods["FedGM"] = {"server": "fedadam", "space": {"client.lr": {"grid": [0.1, 0.2]}}}
+    notes = read(methods=methods, scenarios=axes).notes
+    (note,) = [n for n in notes if n.startswith("FedGM: ")]
+    assert note.startswith("FedGM: its own server (fedadam) takes the place of what the axis 'rat")
+
+
 def test_a_label_may_have_a_space_of_its_own():
     harsh = {"data.partition.alpha": 0.1, "space": {"client.lr": {"grid": [0.01, 0.02, 0.03]}}}
     config = read(scenarios={"alpha": {"mild": {}, "harsh": harsh}})
