@@ -13,7 +13,7 @@ from torch import nn
 
 from fltune.data.dataset import federate
 from fltune.data.federated import FederatedData
-from fltune.errors import ConfigError
+from fltune.errors import ConfigError, DataError
 from fltune.experiment import DataSection, Experiment
 from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedModule, History
 from fltune.federation.evaluation import ClientScores
@@ -29,7 +29,8 @@ def load_data(section: DataSection, seed: int) -> FederatedData:
     """Load and partition a data set; cached, so that the trials of a worker load it once.
 
     Raises:
-        DataError: missing or corrupt files, or too few samples for so many clients.
+        DataError: missing or corrupt files, one class alone, or too few samples for so many
+            clients.
     """
     key = json.dumps(section.model_dump(mode="json"), sort_keys=True)
     chosen = section.partition_seed
@@ -47,7 +48,7 @@ class _Hashed:
 @functools.lru_cache(maxsize=4)
 def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
     section = hashed.section
-    return federate(
+    data = federate(
         section.build(num_clients=section.clients),
         section.partition.build(),
         section.clients,
@@ -58,6 +59,12 @@ def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
         val_clients=section.val_clients,
         resplit=section.resplit,
     )
+    if data.num_classes == 1:
+        raise DataError(
+            f"data: {section.component_name} has one class; a classification needs two, and the "
+            "targets of a regression are floating"
+        )
+    return data
 
 
 _OF_A_REGRESSION = (

@@ -306,6 +306,13 @@ def test_a_partition_saved_for_other_data_is_refused(tmp_path):
         run(other)
 
 
+def test_one_class_is_nothing_to_tell_apart(tmp_path):
+    np.savez(tmp_path / "one.npz", x=np.ones((40, 3), np.float32), y=np.zeros(40, np.int64))
+    data = {"name": "npz", "path": str(tmp_path / "one.npz"), "clients": 4}
+    with pytest.raises(DataError, match="data: npz has one class; a classification needs two"):
+        run(Experiment.parse({"data": data, "rounds": 1}))
+
+
 def test_synthetic_data_has_the_configs_clients():
     data = load_data(experiment(data={"name": "synthetic", "clients": 7}).data, 0)
     assert (data.num_clients, data.val_by_client, data.input_shape) == (7, True, (60,))
