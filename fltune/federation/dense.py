@@ -18,7 +18,7 @@ from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan, take, take_inputs
 from fltune.federation.chain import Layer, read_chain
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps, rows
+from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps
 from fltune.federation.losses import cross_entropy, squared_error
 from fltune.federation.precision import BF16, FULL
 from fltune.federation.ranked import Ranked
@@ -134,12 +134,25 @@ class Stack:
     ) -> None:
         self.shapes, self.sizes = network.shapes, network.sizes
         self.problem, self.sgd, self.lr, self.order = problem, sgd, lr, order
-        start = rows(problem.start, order).expand(len(order), -1)
-        self.w = [part.clone(memory_format=torch.contiguous_format) for part in self._cut(start)]
-        self.point = self._cut(start) if problem.frozen else self.w
+        self.w = self._sorted(problem.start)
+        self.point = self._sorted(problem.start) if problem.frozen else self.w
         self.velocity = [torch.zeros_like(w) for w in self.w] if problem.remembers(sgd) else None
         self.total = [torch.zeros_like(w) for w in self.w] if problem.gradient_sum else None
         self.parts: list[Part] = []
+
+    def _sorted(self, values: Tensor) -> list[Tensor]:
+        """Return copies of the parameters of rows [C, d], or of C times a vector [d]."""
+        if values.dim() == 1:
+            count = len(self.order)
+            return [part.repeat(count, 1) for part in self._cut(values)]
+        return [part.index_select(0, self.order) for part in self._cut(values)]
+
+    def sorted_back(self, parts: list[Tensor], inverse: Tensor) -> Tensor:
+        """Return rows [C, d] of their parameters, in the order of the cohort."""
+        rows = parts[0].new_empty(len(inverse), sum(self.sizes))
+        for part, place in zip(parts, self._cut(rows), strict=True):
+            torch.index_select(part, 0, inverse, out=place)
+        return rows
 
     def _cut(self, values: Tensor) -> list[Tensor]:
         return list(values.split(self.sizes, dim=-1))
@@ -215,14 +228,12 @@ def solve_dense(
         loss = _step(chain, GRADIENTS[losses], stack, x, y, weight, key)
         loss_sum[:active].add_(loss)
 
-    def sorted_back(parts: list[Tensor]) -> Tensor:
-        return torch.cat(parts, 1).index_select(0, ranked.inverse)
-
+    total = stack.total
     return LocalResult(
-        end=sorted_back(stack.w),
+        end=stack.sorted_back(stack.w, ranked.inverse),
         loss=(loss_sum / ranked.steps.clamp(min=1))[ranked.inverse],
         steps=plan.steps,
-        gradient_sum=None if stack.total is None else sorted_back(stack.total),
+        gradient_sum=None if total is None else stack.sorted_back(total, ranked.inverse),
     )
 
 

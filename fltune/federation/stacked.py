@@ -55,10 +55,10 @@ def solve_stacked(
             total[:active] += plain
         loss_sum[:active] += loss
     return LocalResult(
-        end=w[ranked.inverse],
+        end=w.index_select(0, ranked.inverse),
         loss=(loss_sum / ranked.steps.clamp(min=1))[ranked.inverse],
         steps=plan.steps,
-        gradient_sum=None if total is None else total[ranked.inverse],
+        gradient_sum=None if total is None else total.index_select(0, ranked.inverse),
     )
 
 
