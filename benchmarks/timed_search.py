@@ -31,6 +31,7 @@ class TimedSearch:
         records: its runs, in the order in which they ended.
         ends: times at which they did.
         started, ended: times at which it was called, and returned.
+        told: time at which all was written and the last line printed; Ray leaves after it.
         announced: time at which Ray was up.
         said: what it said then: how many trials run at a time.
     """
@@ -41,6 +42,7 @@ class TimedSearch:
     ends: list[float]
     started: float
     ended: float
+    told: float
     announced: float
     said: str
 
@@ -74,6 +76,7 @@ def time_search(settings: Sequence[str]) -> TimedSearch:
         ended = time.time()
         records = SearchState.find(Path(folder), "timed").records()
     announced, said = next((when, line) for when, line in out.lines if " at a time" in line)
+    told = out.lines[-1][0]
     ends = [when for when, line in out.lines if line.startswith(f"{METHOD} ")]
     summary = found.methods[METHOD]
-    return TimedSearch(config, summary, records, ends, started, ended, announced, said)
+    return TimedSearch(config, summary, records, ends, started, ended, told, announced, said)

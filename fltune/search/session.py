@@ -137,15 +137,16 @@ class Session:
                 recorder.ended(record)
 
         campaign = Campaign(self.config, self.state, listen)
-        with orderly_interrupts(campaign, self._on_interrupt):
+        with orderly_interrupts(campaign, self._on_interrupt), contextlib.ExitStack() as around:
             recorder.start(campaign.records)
             with contextlib.suppress(KeyboardInterrupt):  # the second one; the first is noted
                 if not campaign.over:
-                    with ray_session(self.config.settings) as concurrent:
-                        self._announce(campaign, concurrent)
-                        with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
-                            run_campaign(campaign, self.config, concurrent)
-                        recorder.wait()  # Ray leaves best when no other thread is at work
+                    # left when all is told: Ray takes a second for it
+                    concurrent = around.enter_context(ray_session(self.config.settings))
+                    self._announce(campaign, concurrent)
+                    with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
+                        run_campaign(campaign, self.config, concurrent)
+                    recorder.wait()  # Ray leaves best when no other thread is at work
             if campaign.stopping:
                 self._say_how_to_go_on(campaign)
             return self._report(campaign, recorder)
