@@ -16,4 +16,4 @@ def test_json_line_has_every_size(run_program):
         assert record["rounds_per_second"] > 0
         assert 0 < record["solver"] < 1
     assert records[0]["ratio"] == 1.0
-    assert "worth_packing of digits: 16" in "\n".join(printed)
+    assert "worth_packing of digits: 64" in "\n".join(printed)
