@@ -18,6 +18,7 @@ from fltune.algorithms.fedcomgate_sparse import SparseFedCOMGATE
 from fltune.algorithms.fedgate import FedGATE
 from fltune.algorithms.fedpaq import FedPAQ
 from fltune.algorithms.scaffold import Scaffold
+from fltune.errors import ConfigError
 from fltune.federation import LocalSGD
 from fltune.federation.compression import QSGD, Affine, Compressor, Grid, NoisyAffine, RandK, TopK
 from fltune.federation.work import WorkPerClient
@@ -312,7 +313,7 @@ def test_a_compressed_method_works_with_any_server_optimizer():
 
 
 def test_option_one_refuses_partial_participation():
-    with pytest.raises(ValueError, match="2 of 3 clients take part in round 0"):
+    with pytest.raises(ConfigError, match="2 of 3 clients take part in round 0"):
         TRI.run(FedGATE(option="I"), cohorts=[[0, 2]])
 
 
