@@ -55,6 +55,8 @@ step of 1.6e6 operations (5 clients, 64-64-32-10, batches of 8) gains 2.6, 4.2, 
 of 128e6 (10 clients, 64-512-64-10, batches of 32) loses.
 """
 MOST = 64
+"""Members at most. On digits a run and round took 0.90, 0.83 and 0.62 ms of processor time in packs
+of 15, 23 and 45, since members themselves cost less than when STEP_WORK was measured."""
 MEMORY = 2 * 2**30
 """Bytes of the client states of all members."""
 LOOK_AHEAD = 8

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from torch import Tensor
 from fltune.parameters import Checked, parameter
 from fltune.randomness import client_normals
 from fltune.registry import Registry
+
+if TYPE_CHECKING:
+    from fltune.federation.datamodule import Cohort
 
 CLOCKS = Registry(
     "clock",
@@ -54,6 +57,21 @@ class Visit:
     samples: Tensor
     down: float
     up: float
+
+    @classmethod
+    def of(cls, cohort: Cohort, down: float, up: float, passes: int = 0) -> Visit | None:
+        """Return what a cohort does; None of one without clients.
+
+        Args:
+            cohort: of the round.
+            down, up: see the attributes.
+            passes: over all samples of each client, besides its local steps.
+        """
+        plan = cohort.plan
+        if plan is None:
+            return None
+        samples = plan.count.sum(0) + passes * cohort.sizes
+        return cls(cohort.round, cohort.clients, plan.steps, samples, down, up)
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,6 @@ def _own(stored: base.State) -> base.State:
     return {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
 
 
-def _visit(cohort: Cohort, down: float, up: float, passes: int) -> Visit | None:
-    """Return what the clients of a round do; None where there are none."""
-    plan = cohort.plan
-    if plan is None:
-        return None
-    samples = plan.count.sum(0) + passes * cohort.sizes
-    return Visit(cohort.round, cohort.clients, plan.steps, samples, down, up)
-
-
 class FederatedModule(L.LightningModule):
     """A federated run of one algorithm.
 
@@ -309,7 +300,7 @@ class FederatedModule(L.LightningModule):
         if cohort.seconds is not None:
             self.seconds = cohort.seconds
         elif self.seconds is not None:
-            self.seconds += self.clock.lasts(_visit(cohort, down, up, passes))
+            self.seconds += self.clock.lasts(Visit.of(cohort, down, up, passes))
         for name, number in (("dropped", cohort.dropped), ("discarded", cohort.discarded)):
             if number is not None:
                 self.lost[name] = self.lost.get(name, 0) + number
