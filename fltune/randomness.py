@@ -8,9 +8,10 @@ arithmetic wraps: one call gives the shuffling keys of a whole cohort.
 
 from __future__ import annotations
 
-import itertools
 import math
 import zlib
+from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -176,14 +177,57 @@ def uniform_rows(keys: Tensor, count: int) -> Tensor:
     """
     if keys.device.type != "cpu":
         return uniform(keys, (count,))
-    places = mix_keys(torch.arange(count)).numpy().view(np.uint64)
-    rows = keys.numpy().view(np.uint64)[:, None]
-    found = np.empty((len(rows), count), np.float32)
-    wide = min(count, _CACHED)
-    high = max(1, _CACHED // max(wide, 1))
-    for row, place in itertools.product(range(0, len(rows), high), range(0, count, wide or 1)):
-        bits = places[place : place + wide] ^ rows[row : row + high]
-        _mix_in_place(bits)
-        found[row : row + high, place : place + wide] = bits >> _DROPPED
+    found = np.empty((len(keys), count), np.float32)
+    for place, bits in _hashed(keys, count):
+        bits >>= _DROPPED
+        found[place] = bits
     found *= np.float32(2.0**-24)
     return torch.from_numpy(found)
+
+
+def kept_rows(keys: Tensor, count: int, p: float) -> Tensor:
+    """Return ``uniform_rows(keys, count) >= p``, bool [C, count], in half the time.
+
+    Args:
+        keys: int64 [C].
+        count: numbers of each key.
+        p: in [0, 1), rounded to float32 as torch rounds it.
+    """
+    if keys.device.type != "cpu":
+        return uniform(keys, (count,)) >= p
+    found = np.empty((len(keys), count), np.bool_)
+    least = math.ceil(float(np.float32(p)) * 2.0**24) << 40
+    if least > _MASK:
+        return torch.from_numpy(np.zeros_like(found))
+    for place, bits in _hashed(keys, count):
+        np.greater_equal(bits, np.uint64(least), out=found[place])
+    return torch.from_numpy(found)
+
+
+def kept(key: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+    """Return ``uniform(key, shape) >= p`` of one scalar key, as :func:`kept_rows` does.
+
+    Under ``torch.vmap``, where the key is many, torch draws: ten times as slow on the host.
+    """
+    if torch._C._functorch.is_functorch_wrapped_tensor(key):
+        return uniform(key, shape) >= p
+    return kept_rows(key.unsqueeze(0), math.prod(shape), p).view(shape)
+
+
+def _hashed(keys: Tensor, count: int) -> Iterator[tuple[tuple[slice, slice], NDArray[np.uint64]]]:
+    """Yield the bits of keys [C] at ``count`` places, a block at a time, and where it belongs."""
+    rows = keys.numpy().view(np.uint64)[:, None]
+    wide = min(count, _CACHED)
+    high = max(1, _CACHED // max(wide, 1))
+    for start in range(0, count, wide or 1):
+        places = _hashed_places(start)[: count - start]
+        for row in range(0, len(rows), high):
+            bits = places ^ rows[row : row + high]
+            _mix_in_place(bits)
+            yield (slice(row, row + high), slice(start, start + wide)), bits
+
+
+@lru_cache(maxsize=32)
+def _hashed_places(start: int) -> NDArray[np.uint64]:
+    """Return the hashes of a block's places: the same for all keys, half of the work for one."""
+    return mix_keys(torch.arange(start, start + _CACHED)).numpy().view(np.uint64)

@@ -7,6 +7,8 @@ from fltune.randomness import (
     client_keys,
     derive_seed,
     generator,
+    kept,
+    kept_rows,
     mix,
     mix_keys,
     step_keys,
@@ -64,6 +66,19 @@ def test_uniform_under_vmap_is_one_call_per_key():
 def test_rows_in_blocks_are_the_same_numbers(rows, count):
     keys = client_keys(1, 2, torch.arange(rows))
     assert torch.equal(uniform_rows(keys, count), uniform(keys, (count,)))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.2, 0.5, 0.9, 1 - 2**-24, 1 - 2**-26])
+@pytest.mark.parametrize(("rows", "count"), [(1, 1), (3, 0), (7, 5000), (2, 100_001)])
+def test_what_is_kept_is_what_the_numbers_say(rows, count, p):
+    keys = client_keys(1, 2, torch.arange(rows))
+    assert torch.equal(kept_rows(keys, count, p), uniform(keys, (count,)) >= p)
+
+
+def test_one_key_keeps_the_same_inside_vmap_and_outside():
+    keys = client_keys(0, 0, torch.arange(5))
+    stacked = torch.vmap(lambda key: kept(key, (3, 4), 0.3))(keys)
+    assert torch.equal(stacked, torch.stack([kept(key, (3, 4), 0.3) for key in keys]))
 
 
 def test_uniform_rows_do_not_depend_on_the_rows_after_them():

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from fltune.federation.decisions import decides
 from fltune.models.dropout import KeyedDropout
 from fltune.models.linear import Linear
-from fltune.randomness import mix_keys, uniform_rows
+from fltune.randomness import kept_rows, mix_keys
 
 
 class Parameters(Protocol):
@@ -125,7 +125,7 @@ class Dropout:
         """Return x with dropped elements, and the mask, already scaled."""
         if self.p == 0:
             return x, None
-        keep = uniform_rows(mix_keys(key + self.layer), x[0].numel()).reshape(x.shape) >= self.p
+        keep = kept_rows(mix_keys(key + self.layer), x[0].numel(), self.p).reshape(x.shape)
         mask = keep.to(x.dtype) / (1.0 - self.p)
         return x * mask, mask
 

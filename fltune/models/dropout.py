@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from fltune.randomness import mix, uniform
+from fltune.randomness import kept, mix
 
 WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -43,8 +43,8 @@ class KeyedDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else tuple(x.shape)
-        keep = uniform(mix(self.key + self.layer), shape) >= self.p
-        return x * keep / (1.0 - self.p)
+        keep = kept(mix(self.key + self.layer), shape, self.p)
+        return x * (keep.to(x.dtype) / (1.0 - self.p))
 
 
 def check_probability(name: str, p: float) -> None:
