@@ -61,9 +61,20 @@ def mix_keys(z: Tensor) -> Tensor:
     """
     if z.device.type != "cpu":
         return mix(z)
-    bits = z.numpy().astype(np.uint64)  # a copy
-    _mix_in_place(bits)
-    return torch.from_numpy(bits.view(np.int64))
+    return torch.from_numpy(mix_host(z.numpy().copy()))
+
+
+def mix_host(z: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return :func:`mix` of a contiguous array, in its own memory."""
+    _mix_in_place(z.view(np.uint64))
+    return z
+
+
+def hashed_places(count: int) -> NDArray[np.int64]:
+    """Return :func:`mix` of 0..count-1; not to be written to."""
+    if count > _CACHED:
+        return mix_host(np.arange(count))
+    return _hashed_places(0)[:count].view(np.int64)
 
 
 def _mix_in_place(bits: NDArray[np.uint64]) -> None:
@@ -104,7 +115,12 @@ def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     Returns:
         int64 [C]; the key of client i depends on (seed, t, i) alone.
     """
-    return mix_keys(mix_keys(clients) ^ _signed(derive_seed(seed, "client", round)))
+    purpose = _signed(derive_seed(seed, "client", round))
+    if clients.device.type != "cpu":
+        return mix(mix(clients) ^ purpose)
+    keys = mix_host(clients.numpy().copy())
+    keys ^= purpose
+    return torch.from_numpy(mix_host(keys))
 
 
 def visit_keys(seed: int, round: int, clients: Tensor) -> Tensor:
@@ -230,4 +246,4 @@ def _hashed(keys: Tensor, count: int) -> Iterator[tuple[tuple[slice, slice], NDA
 @lru_cache(maxsize=32)
 def _hashed_places(start: int) -> NDArray[np.uint64]:
     """Return the hashes of a block's places: the same for all keys, half of the work for one."""
-    return mix_keys(torch.arange(start, start + _CACHED)).numpy().view(np.uint64)
+    return mix_host(np.arange(start, start + _CACHED)).view(np.uint64)

@@ -76,10 +76,10 @@ class FederatedData:
         train: the samples of all clients.
         val: what hyperparameters are selected on.
         test: what is reported.
-        order: int64 ``[m]``, indices into ``train`` grouped by client, ascending within each. Each
-            occurs once, unless clients overlap; not all occur where samples are left unused.
-        sizes: int64 ``[N]``, samples of each client, all > 0. It lives beside ``order``, on the
-            device, where cohorts gather it by client id.
+        order: int64 ``[m]`` on the host, indices into ``train`` grouped by client, ascending within
+            each. Each occurs once, unless clients overlap; not all occur where samples are left
+            unused.
+        sizes: int64 ``[N]`` on the host, samples of each client, all > 0.
         num_classes: the number of classes; None for a regression.
         val_by_client: whether ``val`` was held out of every client in proportion.
         notes: what a reader must know of how samples were dealt, a sentence each.
@@ -154,9 +154,8 @@ class FederatedData:
                 f"val_owner of shape {tuple(val_owner.shape)} is not allowed; must be one client "
                 f"for each of {len(val)} validation samples"
             )
-        device = train.y.device
-        order = torch.cat([indices.sort().values for indices in clients]).to(device)
-        sizes = torch.tensor([len(indices) for indices in clients], device=device)
+        order = torch.cat([indices.sort().values for indices in clients]).cpu()
+        sizes = torch.tensor([len(indices) for indices in clients])
         return cls(
             train,
             val,
@@ -197,7 +196,6 @@ class FederatedData:
 
     @cached_property
     def _bounds(self) -> list[int]:
-        # On the host, so that client(i) does not wait for the device.
         return [0, *self.sizes.cumsum(0).tolist()]
 
     def client(self, i: int) -> Tensor:
@@ -218,8 +216,8 @@ class FederatedData:
         """
         if self.num_classes is None:
             raise DataError("a regression has no classes to count per client")
-        owner = torch.arange(self.num_clients, device=self.sizes.device)
-        cell = owner.repeat_interleave(self.sizes) * self.num_classes + self.train.y[self.order]
+        owner = torch.arange(self.num_clients).repeat_interleave(self.sizes)
+        cell = owner * self.num_classes + self.train.y.cpu()[self.order]
         counts = torch.bincount(cell, minlength=self.num_clients * self.num_classes)
         return counts.view(self.num_clients, self.num_classes)
 
@@ -241,7 +239,7 @@ class FederatedData:
         owners. ``partition_notes`` tells how
         samples were dealt where the partition's name does not: repairs, scaled sizes.
         """
-        sizes, uses = self.sizes.cpu().double(), self.uses.cpu()
+        sizes, uses = self.sizes.double(), self.uses
         summary: dict[str, Any] = {
             "clients": self.num_clients,
             "train_samples": int((uses > 0).sum()),
@@ -258,7 +256,7 @@ class FederatedData:
         if self.val_owner is not None:
             summary["val_clients"] = len(self.val_owner.unique())
         if self.num_classes is not None:
-            counts = self.histograms().cpu().double()
+            counts = self.histograms().double()
             shares = counts / counts.sum(1, keepdim=True)
             pooled = counts.sum(0) / counts.sum()
             summary |= {
@@ -271,14 +269,15 @@ class FederatedData:
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> FederatedData:
-        """Return the data with every tensor on a device; ``dtype`` is for floating tensors."""
+        """Return the data with all samples on a device; ``dtype`` is for floating tensors.
+
+        Who holds which of them stays on the host, where cohorts are drawn.
+        """
         return replace(
             self,
             train=self.train.to(device, dtype),
             val=self.val.to(device, dtype),
             test=self.test.to(device, dtype),
-            order=self.order.to(device=device),
-            sizes=self.sizes.to(device=device),
         )
 
 

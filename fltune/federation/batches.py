@@ -1,15 +1,14 @@
 """Which samples each client sees in each local step of a round.
 
 The plan of a whole cohort is made at once, without a loop over clients: hashed keys are sorted into
-one permutation per client and pass, and the permutations are cut into batches. What is a number per
-client or step is worked out on the host, by NumPy, whose calls are cheaper; what is one per sample,
-where the samples are.
+one order of samples per client and pass, and the orders are cut into batches. Who holds what is on
+the host, where NumPy calls are cheaper; what is one number per pass and sample, or more, is worked
+out on the device that trains.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fltune.data.federated import Split
-from fltune.randomness import mix_keys
+from fltune.randomness import hashed_places, mix, mix_host
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class BatchPlan:
 
 @dataclass(frozen=True)
 class Holdings:
-    """Which training samples the clients of a cohort hold.
+    """Which training samples the clients of a cohort hold; on the host.
 
     Attributes:
         order: int64 [m], training indices grouped by client.
@@ -56,8 +55,10 @@ class Holdings:
     size: Tensor
 
 
-BEYOND = 2**62
-"""What no halved hash reaches: the places that are not shuffled are sorted behind, in order."""
+LAST = 2**63 - 1
+"""Sorts behind every sample."""
+
+Ints = NDArray[np.int64]
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
@@ -91,6 +92,7 @@ def plan_batches(
     unit: str,
     batch_size: int | None,
     fixed: Tensor | None = None,
+    device: torch.device | None = None,
 ) -> BatchPlan:
     """Shuffle each client's samples and cut them into batches.
 
@@ -106,61 +108,91 @@ def plan_batches(
         batch_size: B >= 1, or None for one full batch per pass.
         fixed: int64 [C], the clients' randomness of the run: their batches are drawn from it, once
             and for all, and ``keys`` shuffle whole batches; None draws new batches in every pass.
+        device: where the plan shall lie; the host if left out. The other tensors lie on the host;
+            of full batches, where nothing is shuffled, the keys may lie anywhere.
     """
-    size, made = held.size.cpu().numpy(), amount.cpu().numpy()
+    size, made = held.size.numpy(), amount.numpy()
     longest = int(size.max())
     width = min(batch_size or longest, longest)
     # a full batch per pass: every client's one batch, however many samples it has
     per_pass = -(size // -width)
+    most = int(per_pass.max())
     steps = made * (per_pass if unit == "epochs" else 1)
     passes = max(int((-(steps // -per_pass)).max()), 1)
     step = np.arange(steps.max())[:, None]
     done = step // per_pass
     batch = step - done * per_pass
     row = np.minimum(done, passes - 1) + passes * np.arange(len(size))
-    cut = per_pass > 1
+    place = held.start.numpy()[:, None] + np.arange(longest)
+    own = held.order.numpy().take(place, mode="clip")  # what lies beyond a client's end is not used
+    device = device or torch.device("cpu")
     if fixed is None:
-        order = _permutations(keys, size, passes, cut)
+        order = _shuffled(own, keys, size, passes, per_pass > 1, most * width, device)
     else:
-        order = _permutations(fixed, size, 1, cut)
-        batches = _permutations(keys, per_pass, passes, cut)
-        batch = take(batches.reshape(-1), _like(row * per_pass.max() + batch, keys)).cpu().numpy()
+        order = _shuffled(own, fixed, size, 1, per_pass > 1, most * width, device)
+        host = torch.device("cpu")
+        number = np.tile(np.arange(most), (len(size), 1))
+        batches = _shuffled(number, keys, per_pass, passes, per_pass > 1, most, host)
+        batch = batches.numpy().reshape(-1)[row * most + batch]
         row = np.arange(len(size))
-    begin = batch * width
-    count = _like(np.where(step < steps, np.minimum(size - begin, width), 0), keys)
-    place = torch.arange(width, device=keys.device)
-    place = torch.where(place < count.unsqueeze(2), place, 0)
-    place += _like(row * longest + begin, keys).unsqueeze(2)
-    local = take(order.reshape(-1), place) + held.start.unsqueeze(1)
-    return BatchPlan(take(held.order, local), count, _like(steps, keys))
+    count = np.where(step < steps, np.minimum(size - batch * width, width), 0)
+    there = torch.from_numpy(count).to(device)
+    index = take(order.view(-1, width), torch.from_numpy(row * most + batch).to(device))
+    inside = torch.arange(width, device=device) < there.unsqueeze(2)
+    index = torch.where(inside, index, index[..., :1])
+    return BatchPlan(index, there, torch.from_numpy(steps).to(device))
 
 
-def _like(values: NDArray[Any], tensor: Tensor) -> Tensor:
-    """Return what was worked out on the host as a tensor where another one lies."""
-    return torch.from_numpy(values).to(tensor.device)
-
-
-def _permutations(
-    keys: Tensor, size: NDArray[np.int64], passes: int, cut: NDArray[np.bool_]
+def _shuffled(
+    values: Ints,
+    keys: Tensor,
+    size: Ints,
+    passes: int,
+    cut: NDArray[np.bool_],
+    columns: int,
+    device: torch.device,
 ) -> Tensor:
-    """Return [C, passes, longest]: permutations of 0..n_i-1 in the first n_i places of each row.
+    """Return [C, passes, columns]: of each client its first n_i values, in a new order each pass.
 
     A client whose pass is one batch (not ``cut``) keeps its order, whoever else is in the cohort.
+
+    Args:
+        values: [C, longest] >= 0, ascending within each client's n_i.
+        keys: int64 [C], the clients' randomness.
+        size: [C], n_i, the greatest of which is ``longest``.
+        passes: orders of each client.
+        cut: [C], whom to shuffle.
+        columns: >= ``longest``; places beyond a client's n_i hold any number.
+        device: where to sort.
     """
-    longest = int(size.max())
+    longest = values.shape[1]
+    found = torch.empty(len(size), passes, columns, dtype=torch.int64, device=device)
     if not cut.any():
-        return torch.arange(longest, device=keys.device).expand(len(size), passes, -1)
-    number = torch.arange(max(longest, passes), device=keys.device)
-    hashed, place = mix_keys(number), number[:longest]
-    root = mix_keys(keys.unsqueeze(1) ^ hashed[:passes])
-    rank = mix_keys(root.unsqueeze(2) ^ hashed[:longest]) >> 1
-    shuffled = _like(cut[:, None] & (np.arange(longest) < size[:, None]), keys).unsqueeze(1)
-    # with the place as its last bits a rank says where it came from: sorting numbers takes a third
-    # of the time of sorting places by them. Ties, 2**-40 a pair or rarer, go to the earlier place
-    low = (1 << longest.bit_length()) - 1
-    rank = torch.where(shuffled, rank & ~low, BEYOND) | place
-    if rank.device.type == "cpu":  # NumPy's sort takes a third of the time of torch's
-        rank.numpy().sort(axis=2)
-    else:
-        rank = rank.sort(dim=2).values
-    return rank & low
+        found[..., :longest] = torch.from_numpy(values).to(device).unsqueeze(1)
+        return found
+    hashed = hashed_places(max(longest, passes))
+    root = mix_host(keys.numpy()[:, None] ^ hashed[:passes])
+    # with the value as its last bits a rank says whose it is: sorting numbers takes a third of the
+    # time of sorting places by them. Ties, 2**-40 a pair or rarer, go to the smaller value
+    low = (1 << int(values.max()).bit_length()) - 1
+    ends = np.where(np.arange(longest) < size[:, None], values, LAST)
+    free = np.where((ends < LAST) & cut[:, None], ~low, 0)  # the bits that a hash decides
+    parts = [root[:, :, None], hashed[:longest], free[:, None], ends[:, None]]
+    rank = _ranks(*(torch.from_numpy(part).to(device) for part in parts))
+    torch.bitwise_and(rank, low, out=found[..., :longest])
+    return found
+
+
+def _ranks(root: Tensor, hashed: Tensor, free: Tensor, ends: Tensor) -> Tensor:
+    """Return the sorted ranks of values, int64 [C, passes, longest]; by NumPy on the host.
+
+    Its sort takes a third of the time of torch's.
+    """
+    rank = root ^ hashed
+    if rank.device.type != "cpu":
+        return ((mix(rank) & free) | ends).sort(dim=2).values
+    mix_host(rank.numpy())
+    rank &= free
+    rank |= ends
+    rank.numpy().sort(axis=2)
+    return rank

@@ -86,7 +86,8 @@ class Cohort:
         """Return one batch of all samples for each client; None in an empty round."""
         if self.held is None:
             return None
-        return plan_batches(self.held, self.keys, torch.ones_like(self.sizes), "steps", None)
+        once = torch.ones_like(self.held.size)
+        return plan_batches(self.held, self.keys, once, "steps", None, device=self.keys.device)
 
 
 class FederatedDataModule(L.LightningDataModule):
@@ -178,34 +179,33 @@ class FederatedDataModule(L.LightningDataModule):
         data = self.data
         times = Counter(ids) if self.participation.merges_repeats else None
         ids = ids if times is None else list(times)
-        clients = torch.tensor(ids, dtype=torch.int64, device=data.order.device)
+        clients = torch.tensor(ids, dtype=torch.int64)
         distinct = len(set(ids)) == len(ids)  # the same keys then, quicker
         keys = (client_keys if distinct else visit_keys)(self.seed, round, clients)
         amount = self.work.amount(round, clients)
-        own = self.delays.draw(round, clients) if arrivals is None else arrivals.delays
-        delays = own.to(clients.device)
+        delays = self.delays.draw(round, clients) if arrivals is None else arrivals.delays
         dropped = None
         if self.work.drops:
             stays = self.work.in_time(round, clients)
             clients, keys, amount, delays = (v[stays] for v in (clients, keys, amount, delays))
             dropped = len(ids) - len(clients)
-        sizes = take(data.sizes.to(clients.device), clients)
+        sizes = take(data.sizes, clients)
         plan = held = None
         if len(clients):
-            start = take(data.offsets.to(clients.device), clients)
-            held = Holdings(data.order, start, sizes)
+            held = Holdings(data.order, take(data.offsets, clients), sizes)
             plan = self._plan(held, keys, amount, clients)
+        device = data.train.y.device
         return Cohort(
             round,
-            clients,
-            sizes,
-            keys,
+            clients.to(device),
+            sizes.to(device),
+            keys.to(device),
             data.train,
             plan,
             held,
-            delays,
+            delays.to(device),
             self.nominal_steps,
-            _multiplicity(clients, times),
+            _multiplicity(clients, times).to(device),
             dropped,
             None if arrivals is None else arrivals.discarded,
             None if arrivals is None else arrivals.seconds,
@@ -215,7 +215,8 @@ class FederatedDataModule(L.LightningDataModule):
         fixed = None
         if self.sgd.batches == "fixed":
             fixed = client_keys(derive_seed(self.seed, "batches"), 0, clients)
-        return plan_batches(held, keys, amount, self.sgd.unit, self.sgd.batch_size, fixed)
+        sgd, device = self.sgd, self.data.train.y.device
+        return plan_batches(held, keys, amount, sgd.unit, sgd.batch_size, fixed, device)
 
     @cached_property
     def nominal_steps(self) -> float:

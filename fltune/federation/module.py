@@ -25,6 +25,7 @@ from fltune.federation.flat import FlatNetwork
 from fltune.federation.layout import channels_last, prefers_channels_last
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver, Losses
 from fltune.federation.precision import FULL
+from fltune.federation.quiet import inspected
 from fltune.federation.strategies import FASTEST
 from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
@@ -189,6 +190,7 @@ class FederatedModule(L.LightningModule):
         """The server optimizer is a callback; Lightning has none to step."""
 
     @torch.no_grad()
+    @inspected
     def training_step(self, cohort: Cohort, batch_idx: int) -> None:
         """Run one communication round up to the pseudo-gradient."""
         problem = self.ask(cohort)
@@ -338,6 +340,7 @@ class FederatedModule(L.LightningModule):
         assert self.client_state is not None, "training has not started"
         return self.client_state
 
+    @inspected
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
         """Accumulate loss and accuracy of the global model on validation samples.
 

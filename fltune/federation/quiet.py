@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import ParamSpec, TypeVar
 
 from lightning.pytorch.profilers import PassThroughProfiler
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @contextmanager
@@ -39,3 +44,9 @@ class NoProfiler(PassThroughProfiler):
 
 
 _NOTHING = nullcontext()
+
+
+def inspected(step: Callable[P, R]) -> Callable[P, R]:
+    """Keep the signature of a module's step beside it: Lightning works it out in every round."""
+    step.__signature__ = inspect.signature(step)  # type: ignore[attr-defined]
+    return step
