@@ -237,10 +237,11 @@ class Experiment(Section):
         "auto",
         description="auto: cuda if there is one; in a search only if resources.gpus reserves it",
     )
-    strategy: Literal["auto", "fastest", "loop", "stacked", "dense"] = Field(
+    strategy: Literal["auto", "fastest", "loop", "stacked", "dense", "compiled"] = Field(
         "auto",
         description="how the local solver works through a cohort; auto: by the model; fastest: by "
-        "the clock, so that the last digits may differ from machine to machine",
+        "the clock, so that the last digits may differ from machine to machine; compiled: stacked "
+        "by torch.compile",
     )
     precision: Literal["full", "tf32", "bf16"] = Field(
         "full",

@@ -20,7 +20,7 @@ from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, rows
 from fltune.federation.strategies import STRATEGIES, step_work
 
-BUNDLE_WORK = {"dense": 40e6, "stacked": 200e6}
+BUNDLE_WORK = {"dense": 40e6, "stacked": 200e6, "compiled": 200e6}
 """Floating-point operations of a bundle in one local step, at least.
 
 From there on bundles cost little (784-64-10, 10 clients: two take 1.05 of the time of one) or even

@@ -6,7 +6,7 @@ belongs to which layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,7 @@ class FlatNetwork:
     Attributes:
         names, shapes, sizes: of each trainable parameter, in the order they lie in x.
         dimension: d.
+        compiled: batched gradients by loss (:mod:`fltune.federation.compiled`), as they are made.
 
     Raises:
         ValueError: nothing to train, or running statistics that the policy does not allow.
@@ -63,6 +64,7 @@ class FlatNetwork:
         self._vector = torch.empty(0)
         self._places: list[int] = []
         self._lent = False
+        self.compiled: dict[Any, Callable[..., tuple[Tensor, Tensor]]] = {}
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -83,7 +85,7 @@ class FlatNetwork:
         for parameter in self.parameters:
             parameter.data = parameter.data.clone()
         lasting = {k: v for k, v in self.__dict__.items() if k != "chain"}
-        return {**lasting, "_vector": torch.empty(0), "_places": []}
+        return {**lasting, "_vector": torch.empty(0), "_places": [], "compiled": {}}
 
     def __call__(self, inputs: Tensor) -> Any:
         """Return the network's output for one batch [B, ...] in any layout, with own parameters."""

@@ -236,8 +236,8 @@ class LocalSolver:
         network: the model, as a function of a flat vector.
         losses: per-sample losses [B] of (output, target).
         sgd: the clients' optimizer.
-        strategy: ``"loop"``, ``"stacked"``, ``"dense"``, ``"auto"`` or ``"fastest"``
-            (:mod:`fltune.federation.strategies`).
+        strategy: ``"loop"``, ``"stacked"``, ``"dense"``, ``"compiled"``, ``"auto"`` or
+            ``"fastest"`` (:mod:`fltune.federation.strategies`).
 
     Attributes:
         strategy: the one in use; ``auto`` or ``fastest`` until the first local work, where that

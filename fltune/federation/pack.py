@@ -26,7 +26,7 @@ from fltune.federation.local import LocalResult
 from fltune.federation.pack_members import Member
 from fltune.federation.pack_problem import Request, merge, repeat_plan, split
 
-MERGED = ("dense", "stacked")
+MERGED = ("dense", "stacked", "compiled")
 """Strategies that gain by more rows; a loop over clients is as long, whoever they belong to."""
 
 Group = list[tuple[Member, Request]]

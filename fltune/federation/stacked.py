@@ -20,6 +20,8 @@ from fltune.federation.losses import cross_entropy
 from fltune.federation.ranked import Ranked
 from fltune.randomness import seed_global
 
+Gradient = Callable[..., tuple[Tensor, Tensor]]
+
 
 def solve_stacked(
     network: FlatNetwork,
@@ -30,8 +32,12 @@ def solve_stacked(
     sgd: LocalSGD,
     lr: float,
     keys: Tensor,
+    gradient: Gradient | None = None,
 ) -> LocalResult:
-    """Solve the cohort's local problems side by side, one batched step at a time."""
+    """Solve the cohort's local problems side by side, one batched step at a time.
+
+    ``gradient`` is :func:`batched_gradient` unless given.
+    """
     ranked = Ranked.of(plan, keys, problem.start.dtype)
     order = ranked.order
     start = rows(problem.start, order).expand(len(order), -1)
@@ -39,7 +45,7 @@ def solve_stacked(
     velocity = torch.zeros_like(w) if problem.remembers(sgd) else None
     total = torch.zeros_like(w) if problem.gradient_sum else None
     loss_sum = w.new_zeros(len(order))
-    gradient = _batched_gradient(network, losses)
+    gradient = gradient or batched_gradient(network, losses)
     seed_global(int(keys[order[0]]), w.device)
     rule, rule_size = Steps.of(problem, sgd, lr, order), len(order)
     for step, active in enumerate(ranked.working):
@@ -67,7 +73,11 @@ def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     return -output.log_softmax(1).gather(1, target.unsqueeze(1)).squeeze(1)
 
 
-def _batched_gradient(network: FlatNetwork, losses: Losses) -> Callable[..., tuple[Tensor, Tensor]]:
+def batched_gradient(network: FlatNetwork, losses: Losses) -> Gradient:
+    """Return what gives gradients [C, d] and losses [C] of the clients' weighted sums of losses.
+
+    Its arguments are models [C, d], samples [C, B, ...] and [C, B], weights [C, B] and keys [C].
+    """
     each = _cross_entropy if losses is cross_entropy else losses
 
     def loss(w: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor) -> Tensor:

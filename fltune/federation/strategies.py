@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fltune.federation.batches import BatchPlan
+from fltune.federation.compiled import check_compiler, solve_compiled
 from fltune.federation.dense import can_be_dense, check_dense, solve_dense
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalResult, Losses, Strategy
@@ -25,10 +26,12 @@ from fltune.models.batch_norm import sees_batches
 from fltune.models.dropout import KeyedDropout
 from fltune.models.linear import Linear
 
+COMPILED = "compiled"
 STRATEGIES: dict[str, Strategy] = {
     "loop": solve_loop,
     "stacked": solve_stacked,
     "dense": solve_dense,
+    COMPILED: solve_compiled,
 }
 AUTO = "auto"
 FASTEST = "fastest"
@@ -97,14 +100,16 @@ def check_strategy(name: str, network: nn.Module, losses: Losses, precision: str
         raise ValueError(
             f"strategy = {name!r}; must be auto, {FASTEST} or one of {list(STRATEGIES)}"
         )
-    if name == "stacked":
-        check_stackable(network)
+    if name in ("stacked", COMPILED):
+        check_stackable(network, name)
+    if name == COMPILED:
+        check_compiler()
     if name == "dense":
         check_dense(network, losses, precision)
 
 
-def check_stackable(network: nn.Module) -> None:
-    """Refuse the strategy ``stacked`` where its numbers would not be those of the loop.
+def check_stackable(network: nn.Module, name: str = "stacked") -> None:
+    """Refuse a strategy that stacks clients where its numbers would not be those of the loop.
 
     Raises:
         ValueError: BatchNorm, or a network that says ``stackable = False``.
@@ -112,21 +117,24 @@ def check_stackable(network: nn.Module) -> None:
     layer = sees_batches(network)
     if layer is not None:
         raise ValueError(
-            f"strategy = 'stacked' pads partial batches, and layer {layer} would count the "
+            f"strategy = {name!r} pads partial batches, and layer {layer} would count the "
             "padding; use strategy auto or loop"
         )
     for module in network.modules():
         if not getattr(module, "stackable", True):
             raise ValueError(
-                f"strategy = 'stacked' is not for {type(module).__name__}, whose layers draw "
+                f"strategy = {name!r} is not for {type(module).__name__}, whose layers draw "
                 "random numbers of their own; use strategy auto or loop"
             )
 
 
 def candidates(network: nn.Module, losses: Losses, precision: str = FULL) -> list[str]:
-    """Return the strategies that a network, a loss and a precision allow."""
+    """Return the strategies that a network, a loss and a precision allow, but ``compiled``.
+
+    That one is for who asks for it: compiling takes longer than many a run.
+    """
     allowed = []
-    for name in STRATEGIES:
+    for name in (n for n in STRATEGIES if n != COMPILED):
         try:
             check_strategy(name, network, losses, precision)
         except ValueError:

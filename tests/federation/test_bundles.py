@@ -57,7 +57,7 @@ def test_every_client_is_in_one_bundle(steps, strategy, flops):
 @given(STEPS, st.sampled_from(list(STRATEGIES)), st.integers(1, 7))
 def test_every_client_is_in_one_share_and_none_is_much_larger(steps, strategy, processes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundles, "BUNDLE_WORK", {"dense": 1.0, "stacked": 1.0})
+        patch.setattr(bundles, "BUNDLE_WORK", dict.fromkeys(bundles.BUNDLE_WORK, 1.0))
         shares = share_out(strategy, work(steps), processes)
         cut = work(steps).bundles(strategy)
     assert len(shares) == processes
@@ -83,7 +83,7 @@ def test_small_cohorts_are_one_bundle_and_large_ones_are_not():
     assert len(bundles.bundles("loop", light, SAMPLE, small)) == 50
 
 
-@pytest.mark.parametrize("strategy", list(STRATEGIES))
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 @pytest.mark.parametrize("options", ["plain", "everything"])
 def test_bundles_are_the_cohort(monkeypatch, strategy, options):
     """To rounding; the loop to the last bit."""
@@ -92,7 +92,7 @@ def test_bundles_are_the_cohort(monkeypatch, strategy, options):
     extra = {"mu": own[:, :1].abs(), "anchor": own, "correction": own[0], "gradient_sum": True}
     asked = work([4, 0, 2, 9, 2], **(extra if options == "everything" else {}))
     whole = STRATEGIES[strategy](*asked)
-    monkeypatch.setattr(bundles, "BUNDLE_WORK", {"dense": 1.0, "stacked": 1.0})
+    monkeypatch.setattr(bundles, "BUNDLE_WORK", dict.fromkeys(bundles.BUNDLE_WORK, 1.0))
     assert len(asked.bundles(strategy)) > 1
     cut = asked.room(strategy)
     for clients in asked.bundles(strategy):

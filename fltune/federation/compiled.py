@@ -1,0 +1,88 @@
+"""The strategy ``stacked`` with its gradients compiled by ``torch.compile``.
+
+A small network's step is mostly overhead: of each operation of forward and backward, and of writing
+what lies in between. Compiled it is a few loops. The first rounds wait for the compiler, in each
+process that trains, so that nobody takes this strategy but who asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fltune.data.federated import Split
+from fltune.errors import ConfigError
+from fltune.federation.batches import BatchPlan
+from fltune.federation.flat import FlatNetwork
+from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses
+from fltune.federation.stacked import Gradient, batched_gradient, solve_stacked
+
+COMPILERS = ("g++", "clang++")
+
+
+def solve_compiled(
+    network: FlatNetwork,
+    losses: Losses,
+    data: Split,
+    problem: LocalProblem,
+    plan: BatchPlan,
+    sgd: LocalSGD,
+    lr: float,
+    keys: Tensor,
+) -> LocalResult:
+    """Solve the cohort's local problems as ``stacked`` does, with compiled gradients.
+
+    Raises:
+        ConfigError: the network's forward, or the loss, cannot be compiled.
+    """
+    if losses not in network.compiled:
+        network.compiled[losses] = _compile(batched_gradient(network, losses))
+    gradient = network.compiled[losses]
+    return solve_stacked(network, losses, data, problem, plan, sgd, lr, keys, gradient)
+
+
+def check_compiler() -> None:
+    """Refuse to begin where there is nothing to compile with.
+
+    Raises:
+        ValueError: with what to install.
+    """
+    asked = os.environ.get("CXX")
+    names = (asked,) if asked else COMPILERS
+    if not any(shutil.which(name) for name in names):
+        raise ValueError(
+            f"strategy = 'compiled' needs a C++ compiler, and {' or '.join(names)} is not on the "
+            "PATH; install one, or use strategy stacked"
+        )
+
+
+def _compile(gradient: Gradient) -> Gradient:
+    def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient(*inputs)
+
+    # torch keeps what it compiled by code object, of which all runs would share one, and gives up
+    # after eight: so each gets its own
+    own = FunctionType(
+        call.__code__.replace(), call.__globals__, closure=call.__closure__, name=call.__name__
+    )
+    # the cohort shrinks from step to step: its size is no constant
+    compiled: Callable[..., Any] = torch.compile(own, dynamic=True, fullgraph=True)
+
+    def guarded(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            found: tuple[Tensor, Tensor] = compiled(*inputs)
+        except torch._dynamo.exc.TorchDynamoException as e:
+            first = str(e).strip().splitlines()[0]
+            raise ConfigError(
+                f"strategy = 'compiled': torch.compile cannot take this network ({first}); use "
+                "strategy stacked"
+            ) from e
+        return found
+
+    return guarded
