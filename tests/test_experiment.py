@@ -178,7 +178,8 @@ def test_short_names_stand_for_sections():
         ({"dtype": "float16"}, "dtype: found 'float16'; should be 'float32' or 'float64'"),
         (
             {"strategy": "stack"},
-            "strategy: found 'stack'; should be 'auto', 'fastest', 'loop', 'stacked' or 'dense'",
+            "strategy: found 'stack'; should be 'auto', 'fastest', 'loop', 'stacked', 'dense' or "
+            "'compiled'",
         ),
     ],
     ids=lambda v: json.dumps(v) if isinstance(v, dict) else None,
