@@ -45,7 +45,7 @@ class Holdings:
     """Which training samples the clients of a cohort hold; on the host.
 
     Attributes:
-        order: int64 [m], training indices grouped by client.
+        order: int64 [m], training indices grouped by client, ascending within each.
         start: int64 [C], where each client's indices begin in ``order``.
         size: int64 [C], samples n_i >= 1 of each client.
     """
