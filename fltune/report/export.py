@@ -192,7 +192,7 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 def _latex_cells(row: Row) -> list[str]:
     m = row.summary
-    best = ", ".join(f"{key}={short(value)}" for key, value in m.best.items())
+    best = ", ".join(f"{key}={short(value)}" for key, value in m.shown.items())
     name = escape_latex(row.title)
     cells = [
         f"\\textbf{{{name}}}" if row.rank == 1 and m.test is not None else name,

@@ -170,7 +170,7 @@ def _reference(reference: Reference, heads: int) -> list[str]:
 
 def _result(row: Row) -> list[str]:
     m = row.summary
-    best = "\n".join(f"{k} = {short(v)}" for k, v in m.best.items())
+    best = "\n".join(f"{k} = {short(v)}" for k, v in m.shown.items())
     cells = [
         str(row.rank),
         best or nothing_chosen(m),

@@ -24,6 +24,8 @@ class MethodSummary:
 
     Attributes:
         best: the winner's values, by dotted name; empty if no trial completed or none are searched.
+        shown: the same as a person wants to see them: ties, pairs and lists, not the draws that
+            they are made of.
         val: the winner's score on validation data, from the search.
         metrics: by name, the interval over confirmation seeds (``test/accuracy`` ...).
         trials, pruned, diverged, failed: counts of configs.
@@ -42,7 +44,8 @@ class MethodSummary:
             :func:`fltune.report.statistics.lucky`.
         against_best: the paired comparison to the best method; None for the best itself.
         scenario: the axes' labels, where the file has scenarios.
-        front: with several objectives, the configs that no other dominates: values and scores.
+        front: with several objectives, the configs that no other dominates: values (and as they are
+            shown) and scores.
     """
 
     best: dict[str, Any]
@@ -64,6 +67,7 @@ class MethodSummary:
     front: list[dict[str, Any]] = field(default_factory=list)
     beyond: list[Edge] = field(default_factory=list)
     too_optimistic: bool = False
+    shown: dict[str, Any] = field(default_factory=dict)
 
     @property
     def cell(self) -> str:
@@ -198,6 +202,7 @@ def summarise_method(lane: Lane) -> MethodSummary:
     fresh = [r.score for r in confirmed if r.score is not None]
     return MethodSummary(
         best=dict(best.values) if best else {},
+        shown=lane.method.readable(best.values) if best else {},
         val=best.scores[0] if best else None,
         metrics={n: i for n, i in intervals.items() if i is not None},
         trials=len(candidates),
@@ -243,7 +248,10 @@ def confirmed_runs(lane: Lane) -> int:
 def _front(lane: Lane) -> list[dict[str, Any]]:
     if len(lane.judge.directions) == 1:
         return []
-    return [{"values": c.values, "scores": list(c.scores)} for c in lane.front]
+    shown = lane.method.readable
+    return [
+        {"values": c.values, "shown": shown(c.values), "scores": list(c.scores)} for c in lane.front
+    ]
 
 
 def _metric(record: TrialRecord, name: str) -> float:

@@ -61,7 +61,7 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         if cell:
             table.add_row("", f"[bold]{escape(cell)}[/bold]")
         for name, m in methods:
-            best = "\n".join(values_text({k: v}) for k, v in m.best.items())
+            best = "\n".join(values_text({k: v}) for k, v in m.shown.items())
             row = (own_name(name, m), best or nothing_chosen(m), _score(m), _tested(m), _trials(m))
             table.add_row(*map(escape, row))
     console.print(table)
@@ -117,7 +117,7 @@ def _print_fronts(summary: Summary, console: Console) -> None:
         table.add_section()
         for i, point in enumerate(m.front):
             scores = [short(score) for score in point["scores"]]
-            row = ["" if i else name, *scores, values_text(point["values"])]
+            row = ["" if i else name, *scores, values_text(point["shown"])]
             table.add_row(*map(escape, row))
     console.print(table)
 
@@ -212,13 +212,13 @@ def markdown(summary: Summary, hint: str) -> str:
         for name, m in methods:
             tested = [interval_text(m.test), comparison_text(m.against_best)]
             counts = [str(m.trials), str(m.diverged)]
-            values = values_text(m.best) or nothing_chosen(m)
+            values = values_text(m.shown) or nothing_chosen(m)
             rows.append([own_name(name, m), values, _score(m), *tested, *counts])
         lines += _literal_table([*columns, "trials", "diverged"], rows)
     if summary.objectives:
         lines += ["", "Pareto front of each method, on validation data:", ""]
         fronts = [
-            [name, *map(short, point["scores"]), values_text(point["values"])]
+            [name, *map(short, point["scores"]), values_text(point["shown"])]
             for name, m in summary.methods.items()
             for point in m.front
         ]

@@ -92,6 +92,18 @@ class Method:
             raise ConfigError(str(error)) from None
         return Experiment.parse(raw)
 
+    def readable(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a config's values as a person wants to see them: no draws that lists are made of.
+
+        Where a tie cannot be computed it is the draws, which say where.
+        """
+        try:
+            shown = self.space.readable(values)
+        except ValueError:
+            return dict(values)
+        drawn = self.space.active(values)
+        return {**{k: v for k, v in values.items() if k not in drawn}, **shown}
+
     def problems(self, point: Mapping[str, Any]) -> list[str]:
         """Return what is wrong with the config of one trial."""
         try:

@@ -109,7 +109,7 @@ class Recorder:
 
     def _send(self, record: TrialRecord) -> None:
         method, branch = self.config.methods[record.method], self._branches[record.method]
-        values = _readable(method, record.values)
+        values = method.readable(record.values)
         totals = {f"comm/{name}": bits for name, bits in record.comm.items()}
         final: dict[str, Any] = {**record.metrics, **totals}
         final["client_samples"] = record.client_samples
@@ -182,7 +182,7 @@ class Recorder:
         metrics["search/score"] = summary.val
         counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
         metrics["search/client_samples"] = float(summary.client_samples)
-        best = _readable(self.config.methods[name], summary.best)
+        best = self.config.methods[name].readable(summary.best)
         before = branch.run.id
         branch.finish(best, mean_curve(confirmed), metrics)
         edge = "; ".join(f"{k} {side}" for k, side in summary.edges.items()) or "none"
@@ -195,7 +195,7 @@ class Recorder:
     def _searched(self, summary: Summary) -> list[str]:
         """Return what the methods searched, by the names that their runs have as parameters."""
         own = self.config.methods
-        return [key for name, m in summary.methods.items() for key in _readable(own[name], m.best)]
+        return [key for name, m in summary.methods.items() for key in own[name].readable(m.best)]
 
     @property
     def sent(self) -> int:
@@ -270,16 +270,6 @@ def _fixed(method: Method) -> dict[str, Any]:
 
     params = method.experiment(method.first_values()).as_params()
     return {name: value for name, value in params.items() if shared(name)}
-
-
-def _readable(method: Method, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a run as a person wants to see them: no draws that lists are made of."""
-    try:
-        shown = method.space.readable(values)
-    except ValueError:
-        return dict(values)  # a tie could not be computed: the draws say where
-    drawn = method.space.active(values)
-    return {**{k: v for k, v in values.items() if k not in drawn}, **shown}
 
 
 def _own_config(method: Method, record: TrialRecord, search: SearchSettings) -> str:

@@ -60,6 +60,19 @@ def test_numbers_are_those_worked_out_by_hand(two_methods):
     assert not best.missing
 
 
+def test_stages_are_shown_as_lists_not_as_the_draws_that_they_are_made_of(make_report):
+    stages = {"server": {"name": "multistage", "stages": 2}, "space": {}}
+    stages["space"] = {"server.lr": {"grid": [1.0]}, "server.stage_ends": {"stages": "free"}}
+    drawn = {"server.lr": 1.0, "server.stage_ends.1": 0.4}
+    report = make_report({"Stages": stages}, [trial("Stages", 0, drawn, 0.9)])
+    (row,) = report.rows
+    assert row.summary.best == drawn
+    assert row.summary.shown == {"server.lr": 1.0, "server.stage_ends": [2, 4]}
+    console = Console(file=io.StringIO(), width=120)
+    print_report(report, console)
+    assert "server.stage_ends=[2, 4]" in console.file.getvalue()
+
+
 def test_the_csv_has_its_columns_and_full_numbers(two_methods):
     text = as_csv(two_methods)
     assert tuple(next(csv.reader(io.StringIO(text)))) == COLUMNS

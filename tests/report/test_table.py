@@ -15,9 +15,10 @@ EDGE = Edge("server.lr", "highest", 1.23456, TREND, True, {"grid": [1, 2]})
 
 def summary(**changes):
     fedgm = {
-        "best": {"server.lr": 1.23456, "server.beta": 0.95, "model.hidden": ["relu", "tanh"]},
+        "shown": {"server.lr": 1.23456, "server.beta": 0.95, "model.hidden": ["relu", "tanh"]},
         "val": 0.91,
         "metrics": {"test/accuracy": Interval.of([0.9, 0.92, 0.94])},
+        "best": {"server.lr": 1.23456},
         "trials": 12,
         "pruned": 0,
         "diverged": 3,
@@ -29,7 +30,7 @@ def summary(**changes):
     }
     fedavg = {
         **fedgm,
-        "best": {"server.lr": 0.5},
+        "shown": {"server.lr": 0.5},
         "edges": {},
         "beyond": [],
         "val": 0.8,
@@ -65,7 +66,7 @@ def test_the_table_fits_80_columns_with_every_method_and_its_values():
 
 def test_brackets_of_values_are_no_markup():
     assert "[relu, tanh]" in printed(summary(), width=140)
-    broken = summary(best={"[/x]": 1.0}, beyond=[])
+    broken = summary(shown={"[/x]": 1.0}, beyond=[])
     broken.experiment = "[bold]digits"
     text = printed(broken, width=140)
     assert "[/x]=1" in text
@@ -139,7 +140,7 @@ def test_warnings_say_what_to_distrust():
 
 
 def test_a_method_without_a_winner_is_shown_as_such():
-    lost = summary(beyond=[], best={}, val=None, metrics={})
+    lost = summary(beyond=[], best={}, shown={}, val=None, metrics={})
     assert "FedAvg: no trial completed; nothing to confirm" in warnings_of(lost)
     assert "no trial completed" in printed(lost, width=120)
     assert "| FedAvg | no trial completed | - | - |  | 12 | 0 |" in markdown(lost, "hint")
@@ -207,7 +208,7 @@ def test_methods_are_grouped_by_scenario_under_their_own_names():
 
 
 def test_several_objectives_have_a_table_of_their_front():
-    front = [{"values": {"server.lr": 0.5}, "scores": [0.9, 1e6]}]
+    front = [{"shown": {"server.lr": 0.5}, "scores": [0.9, 1e6]}]
     outcome = summary(front=front)
     assert "Pareto" not in printed(outcome)
     outcome.objectives = ["val/accuracy", "comm/up_bits"]
@@ -225,7 +226,7 @@ def test_the_seeds_of_the_search_are_stated():
 
 
 def test_a_method_that_searches_nothing_has_a_winner_all_the_same():
-    plain = summary(best={}, edges={}, beyond=[])
+    plain = summary(best={}, shown={}, edges={}, beyond=[])
     assert "nothing to search" in printed(plain, width=120)
     assert "nothing to search" in markdown(plain, "")
     assert not [w for w in warnings_of(plain) if "no trial completed" in w]
