@@ -65,7 +65,7 @@ def test_the_work_of_a_network_is_counted_once_and_leaves_it_alone():
 
 
 def test_unknown_strategy():
-    text = r"'stack'; must be auto, fastest or one of \['loop', 'stacked', 'dense'\]"
+    text = r"'stack'; must be auto, fastest or one of \['loop', 'stacked', 'dense', 'compiled'\]"
     with pytest.raises(ValueError, match=text):
         LocalSolver(FlatNetwork(mlp()), cross_entropy, LocalSGD(), "stack")
 

@@ -1,4 +1,4 @@
-"""``compiled`` is ``stacked``; compiling takes half a minute, so one function is enough here."""
+"""``compiled`` is ``stacked``; compiling takes up to a minute and a half, so those are slow."""
 
 import pickle
 
@@ -31,6 +31,7 @@ class Uncompilable(Residual):
         return self.out(x + self.hidden(x))
 
 
+@pytest.mark.slow
 def test_compiled_is_stacked_with_uneven_cohorts_dropout_and_momentum():
     setting = Setting(SGDS["all"], dropping)
     asked = PROBLEMS["gradient_sum"](setting)
