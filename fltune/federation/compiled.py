@@ -71,18 +71,29 @@ def _compile(gradient: Gradient) -> Gradient:
     own = FunctionType(
         call.__code__.replace(), call.__globals__, closure=call.__closure__, name=call.__name__
     )
-    # the cohort shrinks from step to step: its size is no constant
     compiled: Callable[..., Any] = torch.compile(own, dynamic=True, fullgraph=True)
 
-    def guarded(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    largest = 1
+
+    def padded(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        # vmap is compiled for one number of clients, and a cohort shrinks from step to step: so it
+        # is filled up with its first client, to a power of two and never to fewer than before
+        nonlocal largest
+        clients = len(inputs[0])
+        largest = max(largest, 1 << (clients - 1).bit_length())
+        place = torch.arange(largest, device=inputs[0].device)
+        place = torch.where(place < clients, place, 0)
         try:
-            found: tuple[Tensor, Tensor] = compiled(*inputs)
-        except torch._dynamo.exc.TorchDynamoException as e:
+            gradients, losses = compiled(*(value.index_select(0, place) for value in inputs))
+        except (
+            torch._dynamo.exc.TorchDynamoException,
+            torch._dynamo.exc.FailOnRecompileLimitHit,
+        ) as e:
             first = str(e).strip().splitlines()[0]
             raise ConfigError(
                 f"strategy = 'compiled': torch.compile cannot take this network ({first}); use "
                 "strategy stacked"
             ) from e
-        return found
+        return gradients[:clients], losses[:clients]
 
-    return guarded
+    return padded
