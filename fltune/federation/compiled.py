@@ -72,7 +72,6 @@ def _compile(gradient: Gradient) -> Gradient:
         call.__code__.replace(), call.__globals__, closure=call.__closure__, name=call.__name__
     )
     compiled: Callable[..., Any] = torch.compile(own, dynamic=True, fullgraph=True)
-
     largest = 1
 
     def padded(*inputs: Tensor) -> tuple[Tensor, Tensor]:
