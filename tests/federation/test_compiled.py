@@ -44,6 +44,22 @@ def test_compiled_is_stacked_with_uneven_cohorts_dropout_and_momentum():
     assert pickle.loads(pickle.dumps(network)).compiled == {}
 
 
+def test_a_shrinking_cohort_is_one_size_to_the_compiler(monkeypatch):
+    sizes = []
+
+    def uncompiled(gradient, **options):
+        def call(*inputs):
+            sizes.extend(len(value) for value in inputs)
+            return gradient(*inputs)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", uncompiled)
+    setting = Setting(SGDS["all"], dropping, sizes=list(range(1, 40, 3)))
+    assert_same(setting.solve("compiled"), setting.solve("stacked"))
+    assert set(sizes) == {16}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_compiled_is_the_loop_for_every_problem(problem):
