@@ -1,4 +1,4 @@
-"""Which files are an experiment: by the id that they give themselves, or by their own name."""
+"""Which files are an experiment: by the id that they give themselves, their own name, or a path."""
 
 from __future__ import annotations
 
@@ -65,13 +65,16 @@ def find(what: str, spaces: Path, mini: bool = False) -> list[Entry]:
     """Return the files of an experiment.
 
     Args:
-        what: an id (``fedgm-fig5``), a file's name, or ``all``.
+        what: an id (``fedgm-fig5``), a file's name, the path of one file, or ``all``.
         spaces: the folder that holds ``papers`` and ``mini``.
         mini: the small variants: of the experiment, or all there are.
 
     Raises:
-        ConfigError: there is no such experiment, or none of its small variants.
+        ConfigError: there is no such experiment, or none of its small variants; or the file makes
+            no claims.
     """
+    if what.endswith((".yaml", ".yml")):
+        return [_of_file(Path(what))]
     ours = [entry for entry in map(_Named.read, space_files(spaces)) if entry.judged]
     if what == EVERYTHING:
         wanted = [entry for entry in ours if bool(entry.stands_for) == mini]
@@ -85,6 +88,13 @@ def find(what: str, spaces: Path, mini: bool = False) -> list[Entry]:
         there = f"there are: {', '.join(known)}" if known else f"{spaces} holds none"
         raise ConfigError(f"no experiment {what!r}{small}{nearest(what, known)}; {there}")
     return [Entry.read(entry.path) for entry in wanted]
+
+
+def _of_file(path: Path) -> Entry:
+    entry = Entry.read(path)
+    if not entry.claims.claims and entry.claims.computes is None:
+        raise ConfigError("claims: there are none to judge; `search` runs such a file", str(path))
+    return entry
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def reproduce_all(
     again, it goes on with the search that it was in.
 
     Args:
-        what: an id, a file's name, or ``all``.
+        what: an id, a file's name, a file, or ``all``.
         spaces: the folder of the experiments.
         out: the folder of the pages.
         mini: the small variants.
@@ -53,6 +53,9 @@ def reproduce_all(
     console = console or Console(quiet=True)
     outcomes: list[Outcome] = []
     entries = find(what, spaces, mini)
+    if len(entries) > 1:
+        names = ", ".join(entry.name for entry in entries)
+        console.print(f"{len(entries)} files, one after another: {names}", highlight=False)
     each = reproduce if len(entries) == 1 else attempt
     for entry in entries:
         outcome = each(

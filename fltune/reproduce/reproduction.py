@@ -250,10 +250,9 @@ def _trained(
     evidence = Evidence.found(campaign.lanes)
     judged = [judge(name, claim, evidence) for name, claim in entry.claims.claims.items()]
     failed = [r for r in campaign.records if r.status == "failed"]
-    wall = max((e.get("seconds", 0.0) for e in session.state.journal.read()), default=0.0)
     facts = {
         **_facts(entry, config.settings.search.confirm_seeds, settings),
-        "wall_seconds": round(wall, 1),
+        "wall_seconds": round(session.state.seconds, 1),
         "core_seconds": round(sum(r.seconds for r in campaign.records), 1),
         "runs": len(campaign.records),
         "search": session.name,

@@ -79,7 +79,7 @@ class Campaign:
     def _restore(self) -> None:
         journal = list(self.state.journal.read())
         records = self.state.records()
-        self._seconds_before = max((entry.get("seconds", 0.0) for entry in journal), default=0.0)
+        self._seconds_before = self.state.seconds
         for record in records:
             self._count(record)
         for name, lane in self.lanes.items():
@@ -95,7 +95,7 @@ class Campaign:
 
     @property
     def seconds(self) -> float:
-        """Time spent, that of earlier processes included up to their last decision."""
+        """Time spent, that of earlier processes included up to their last note."""
         return self._seconds_before + time.monotonic() - self._started
 
     def _journal(self, entry: Mapping[str, Any]) -> None:
@@ -236,7 +236,7 @@ class Campaign:
         if not all(map(math.isfinite, record.scores)):
             record.diverge(lane.worst[record.kind])
         try:
-            self.state.trials.append(record.as_json())
+            self.state.keep(record, self.seconds)
             self._count(record)
             lane.ended(record)
             self.listen("end", record)

@@ -27,6 +27,10 @@ from fltune.search.record import TrialRecord
 
 FINISHED = "finished"
 """The last event in the journal of a search that has come to its end."""
+EXTENDED = "extended"
+"""The event after it when a changed config asks for more."""
+ELAPSED = "elapsed"
+"""The search's own seconds in the log of runs, where ``seconds`` are a run's."""
 
 
 class DiskFullError(FltuneError):
@@ -147,6 +151,17 @@ class SearchState:
         events = [entry.get("event") for entry in self.journal.read()]
         return events[-1:] == [FINISHED]
 
+    @property
+    def seconds(self) -> float:
+        """Time spent by all processes so far, up to the last thing that each of them noted."""
+        decided = (entry.get("seconds", 0.0) for entry in self.journal.read())
+        ended = (raw.get(ELAPSED, 0.0) for raw in self.trials.read())
+        return max((*decided, *ended), default=0.0)
+
+    def keep(self, record: TrialRecord, seconds: float) -> None:
+        """Keep an ended run, and the seconds that the search had taken by then."""
+        self.trials.append({**record.as_json(), ELAPSED: round(seconds, 3)})
+
     def finish(self, seconds: float) -> None:
         """Note that all has been done, and the seconds that it took: no decision tells the end."""
         if not self.finished:
@@ -155,10 +170,14 @@ class SearchState:
     def freeze(self, config_yaml: str) -> None:
         """Write the config, whole or not at all; only who has the lock may.
 
+        Under another config all is not done any more, whatever was the last word before.
+
         Raises:
             ConfigError: the folder cannot be written.
         """
         try:
+            if self.finished and self.frozen.read_text(encoding="utf-8") != config_yaml:
+                self.journal.append({"event": EXTENDED, "seconds": self.seconds})
             fresh = self.frozen.with_suffix(".new")
             fresh.write_text(config_yaml, encoding="utf-8")
             fresh.replace(self.frozen)

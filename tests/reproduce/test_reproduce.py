@@ -63,6 +63,7 @@ def test_a_reproduction_is_judged_gone_on_with_and_added_to(tmp_path, monkeypatc
 
     failed, found = again("all", mini=True, seeds=2)
     runs = {e["id"]: e["runs"] for e in found["experiments"]}
+    assert all(e["wall_seconds"] > tiny["wall_seconds"] for e in found["experiments"])
     assert (failed, runs) == (False, {"tiny": 6, "view": 6})  # two more, for both
     assert "tiny" in (tmp_path / "pages" / "index.md").read_text()
 

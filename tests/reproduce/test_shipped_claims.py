@@ -51,6 +51,16 @@ def test_an_experiment_is_found_by_id_by_file_and_by_what_it_stands_for():
         find("fedcdr-tab7", SPACES, mini=True)
 
 
+def test_a_file_is_run_alone_and_one_without_claims_is_refused():
+    own = SPACES / "papers" / "fedgm" / "fedgm-fig1ab.yaml"
+    assert len(find("fedgm-fig1ab", SPACES)) == 2  # beside it the file that selects by test
+    assert [entry.path for entry in find(str(own), SPACES)] == [own]
+    with pytest.raises(ConfigError, match="claims: there are none to judge"):
+        find(str(SPACES / "digits_fedgm.yaml"), SPACES)
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        find("nowhere.yaml", SPACES)
+
+
 def test_an_experiment_without_its_data_is_not_run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (entry,) = find("fedgm-fig5", SPACES)

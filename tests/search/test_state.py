@@ -128,3 +128,26 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     for seed, status in ((0, "complete"), (1, "failed"), (0, "complete")):
         state.trials.append(TrialRecord("A", "trial", 0, {}, seed, status).as_json())
     assert [(r.seed, r.status) for r in state.records()] == [(0, "complete"), (1, "failed")]
+
+
+def test_a_finished_search_that_is_asked_for_more_is_not_finished(tmp_path):
+    state = begun(tmp_path, "one")
+    state.finish(60.0)
+    state.freeze("search: {}\n")  # the same again asks for nothing
+    assert state.finished
+    state.freeze("search: {confirm_seeds: 9}\n")
+    assert not state.finished
+    assert state.seconds == 60
+    state.finish(75.0)
+    assert state.finished
+    assert state.seconds == 75
+
+
+def test_the_seconds_of_a_search_are_those_of_its_last_note(tmp_path):
+    state = begun(tmp_path, "one")
+    assert state.seconds == 0
+    state.journal.append({"event": "proposed", "seconds": 7.0})
+    run = TrialRecord("A", "confirmation", 0, {}, 1, "complete", seconds=500.0)
+    state.keep(run, 90.0)
+    assert state.seconds == 90
+    assert [r.seconds for r in state.records()] == [500]
