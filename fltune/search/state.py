@@ -88,18 +88,30 @@ class Log:
         Raises:
             FltuneError: a line is no JSON object: the file was changed by hand.
         """
-        if not self.path.exists():
-            return
-        raw = self.path.read_bytes()
-        whole = raw[: raw.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                entry = json.loads(line)
-            except ValueError as error:
-                raise FltuneError(f"{self.path}, line {number}: not JSON ({error})") from error
-            if not isinstance(entry, dict):
-                raise FltuneError(f"{self.path}, line {number}: found {entry!r}; a JSON object")
-            yield entry
+        for number, line in enumerate(self._lines(), start=1):
+            yield self._object(number, line)
+
+    def last(self) -> dict[str, Any]:
+        """Return the last object without looking at the others; empty if there is none.
+
+        Raises:
+            FltuneError: as :meth:`read`.
+        """
+        lines = self._lines()
+        return self._object(len(lines), lines[-1]) if lines else {}
+
+    def _lines(self) -> list[bytes]:
+        raw = self.path.read_bytes() if self.path.exists() else b""
+        return raw[: raw.rfind(b"\n") + 1].splitlines()
+
+    def _object(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise FltuneError(f"{self.path}, line {number}: not JSON ({error})") from error
+        if not isinstance(entry, dict):
+            raise FltuneError(f"{self.path}, line {number}: found {entry!r}; a JSON object")
+        return entry
 
 
 class SearchState:
@@ -148,15 +160,14 @@ class SearchState:
     @property
     def finished(self) -> bool:
         """Whether its last word is that all had been done; an extension goes on after it."""
-        events = [entry.get("event") for entry in self.journal.read()]
-        return events[-1:] == [FINISHED]
+        return self.journal.last().get("event") == FINISHED
 
     @property
     def seconds(self) -> float:
         """Time spent by all processes so far, up to the last thing that each of them noted."""
-        decided = (entry.get("seconds", 0.0) for entry in self.journal.read())
-        ended = (raw.get(ELAPSED, 0.0) for raw in self.trials.read())
-        return max((*decided, *ended), default=0.0)
+        decided = self.journal.last().get("seconds", 0.0)
+        ended = self.trials.last().get(ELAPSED, 0.0)
+        return float(max(decided, ended))
 
     def keep(self, record: TrialRecord, seconds: float) -> None:
         """Keep an ended run, and the seconds that the search had taken by then."""
