@@ -176,7 +176,10 @@ def sync(name: Name, settings: Sets = None) -> None:
 @app.command(epilog=examples("reproduce"))
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="its id, such as fedgm-fig5; one file; or all", show_default=False)
+        str,
+        typer.Argument(
+            help="a file's name or an id, such as fedgm-fig5; or all", show_default=False
+        ),
     ],
     mini: Annotated[bool, typer.Option("--mini", help="its small variant; all: every one")] = False,
     seeds: Annotated[

@@ -1,4 +1,4 @@
-"""Which files are an experiment: by the id that they give themselves, their own name, or a path."""
+"""Which files are an experiment: by their own name, or by the id that they give themselves."""
 
 from __future__ import annotations
 
@@ -65,21 +65,19 @@ def find(what: str, spaces: Path, mini: bool = False) -> list[Entry]:
     """Return the files of an experiment.
 
     Args:
-        what: an id (``fedgm-fig5``), a file's name, the path of one file, or ``all``.
+        what: a file's name, which is that file alone; an id (``fedcdr-tab2``); or ``all``.
         spaces: the folder that holds ``papers`` and ``mini``.
         mini: the small variants: of the experiment, or all there are.
 
     Raises:
-        ConfigError: there is no such experiment, or none of its small variants; or the file makes
-            no claims.
+        ConfigError: there is no such experiment, or none of its small variants.
     """
-    if what.endswith((".yaml", ".yml")):
-        return [_of_file(Path(what))]
-    ours = [entry for entry in map(_Named.read, space_files(spaces)) if entry.judged]
+    ours = _judged(spaces)
     if what == EVERYTHING:
         wanted = [entry for entry in ours if bool(entry.stands_for) == mini]
     else:
-        wanted = [entry for entry in ours if what in (entry.experiment, entry.path.stem)]
+        wanted = [entry for entry in ours if what == entry.path.stem]
+        wanted = wanted or [entry for entry in ours if what == entry.experiment]
         if mini and not any(entry.stands_for for entry in wanted):
             wanted = [entry for entry in ours if what in entry.stands_for]
     if not wanted:
@@ -90,11 +88,14 @@ def find(what: str, spaces: Path, mini: bool = False) -> list[Entry]:
     return [Entry.read(entry.path) for entry in wanted]
 
 
-def _of_file(path: Path) -> Entry:
-    entry = Entry.read(path)
-    if not entry.claims.claims and entry.claims.computes is None:
-        raise ConfigError("claims: there are none to judge; `search` runs such a file", str(path))
-    return entry
+def views_beside(entry: Entry, spaces: Path) -> list[str]:
+    """Return the names of the other files of an entry's experiment: fair ones, other data."""
+    ours = [one for one in _judged(spaces) if one.experiment == entry.experiment]
+    return [one.path.stem for one in ours if one.path.stem != entry.name]
+
+
+def _judged(spaces: Path) -> list[_Named]:
+    return [entry for entry in map(_Named.read, space_files(spaces)) if entry.judged]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fltune.reproduce.catalogue import find
+from fltune.reproduce.catalogue import find, views_beside
 from fltune.reproduce.measured import keep
 from fltune.reproduce.page import HEADS, claim_rows, index, save, verdict_line, write
 from fltune.reproduce.reproduction import FAILED, Outcome, attempt, reproduce
@@ -35,7 +35,7 @@ def reproduce_all(
     again, it goes on with the search that it was in.
 
     Args:
-        what: an id, a file's name, a file, or ``all``.
+        what: a file's name, an id, or ``all``.
         spaces: the folder of the experiments.
         out: the folder of the pages.
         mini: the small variants.
@@ -53,9 +53,6 @@ def reproduce_all(
     console = console or Console(quiet=True)
     outcomes: list[Outcome] = []
     entries = find(what, spaces, mini)
-    if len(entries) > 1:
-        names = ", ".join(entry.name for entry in entries)
-        console.print(f"{len(entries)} files, one after another: {names}", highlight=False)
     each = reproduce if len(entries) == 1 else attempt
     for entry in entries:
         outcome = each(
@@ -69,6 +66,9 @@ def reproduce_all(
             keep([outcome], record)
     if len(outcomes) > 1:
         save(out / "index.md", index(outcomes))
+    beside = views_beside(entries[0], spaces) if len(entries) == 1 else []
+    if beside:
+        console.print(f"of the same experiment: {', '.join(beside)}", highlight=False, markup=False)
     console.print(f"pages in {out}", highlight=False, markup=False)
     failed = any(o.status == FAILED for o in outcomes)
     return failed, {"experiments": [o.as_json() for o in outcomes]}

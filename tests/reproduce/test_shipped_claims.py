@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fltune.errors import ConfigError
-from fltune.reproduce.catalogue import find
+from fltune.reproduce.catalogue import find, views_beside
 from fltune.reproduce.readings import Evidence
 from fltune.reproduce.reproduction import check_claims, reproduce
 from fltune.search.config import SearchConfig
@@ -51,14 +51,12 @@ def test_an_experiment_is_found_by_id_by_file_and_by_what_it_stands_for():
         find("fedcdr-tab7", SPACES, mini=True)
 
 
-def test_a_file_is_run_alone_and_one_without_claims_is_refused():
-    own = SPACES / "papers" / "fedgm" / "fedgm-fig1ab.yaml"
-    assert len(find("fedgm-fig1ab", SPACES)) == 2  # beside it the file that selects by test
-    assert [entry.path for entry in find(str(own), SPACES)] == [own]
-    with pytest.raises(ConfigError, match="claims: there are none to judge"):
-        find(str(SPACES / "digits_fedgm.yaml"), SPACES)
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
-        find("nowhere.yaml", SPACES)
+def test_a_files_name_is_that_file_alone_and_the_others_of_its_experiment_are_known():
+    (literal,) = find("fedgm-fig1ab", SPACES)  # also the id of the file that selects by test
+    assert literal.name == "fedgm-fig1ab"
+    assert views_beside(literal, SPACES) == ["fedgm-fig1ab-by-test"]
+    (alone,) = find("fedgm-fig5", SPACES)
+    assert views_beside(alone, SPACES) == []
 
 
 def test_an_experiment_without_its_data_is_not_run(monkeypatch, tmp_path):
