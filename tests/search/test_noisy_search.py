@@ -1,11 +1,11 @@
-"""A real search whose clients are asked one by one: from the workers to the table and MLflow."""
+"""A search whose clients are asked one by one: from the runs to the table and MLflow."""
 
 import copy
 import json
 from pathlib import Path
 
 import pytest
-import yaml
+from searched_here import search_here
 from small_search import DIGITS, command
 
 from fltune.cli import main
@@ -21,12 +21,10 @@ def asked(tmp_path_factory):
     raw["experiment"] |= {"rounds": 2, "eval_every": 1}
     raw["search"] = {"trials": 3, "confirm_seeds": 1, "seeds": 2}
     raw["methods"] = {"FedAvg": raw["methods"]["FedAvg"]}
-    (folder / "asked.yaml").write_text(yaml.safe_dump(raw))
-    assert command("search", folder / "asked.yaml", "--name", "asked", root=folder)
+    search_here(raw, folder, "asked")
     return folder
 
 
-@pytest.mark.search
 def test_every_ended_run_keeps_what_its_clients_said(asked):
     log = asked / "searches" / "asked" / "trials.jsonl"
     records = [json.loads(line) for line in log.read_text().splitlines()]
@@ -41,7 +39,6 @@ def test_every_ended_run_keeps_what_its_clients_said(asked):
     assert len({tuple(r["by_client"]["client"]) for r in records}) == 1  # one panel, any seed
 
 
-@pytest.mark.search
 def test_explain_replays_the_choice_with_fewer_clients(asked):
     printed = command("explain", "asked", "--noise", "--json", root=asked)
     found = json.loads(printed.splitlines()[-1])
@@ -53,7 +50,6 @@ def test_explain_replays_the_choice_with_fewer_clients(asked):
     assert "the same choice with fewer clients" in printed
 
 
-@pytest.mark.search
 def test_the_searchs_own_run_in_mlflow_holds_all_of_it(asked):
     store = Store.open(f"sqlite:///{asked / 'mlflow.db'}", "asked", asked / "artifacts")
     (run,) = store.find({"fltune.kind": "search"})

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from rich.console import Console
+from searched_here import search_here
 
 from fltune.search.search import search
 from fltune.tracking import Store
@@ -27,10 +28,7 @@ class Found:
         out = io.StringIO()
         self.summary = search(own, name=name, console=Console(file=out, width=200))
         self.printed = out.getvalue()
-        text = (root / "searches" / name / "trials.jsonl").read_text()
-        lines = [json.loads(line) for line in text.splitlines()]
-        self.runs = {(r["kind"], r["number"], r["seed"]): r for r in lines}
-        assert len(self.runs) == len(lines)  # none is there twice
+        self.runs = runs_of(root, name)
         self.name = name
         self._store = Store.open(f"sqlite:///{root / 'mlflow.db'}", "packs", root / "artifacts")
 
@@ -44,8 +42,18 @@ class Found:
             if run.tags["fltune.kind"] in ("trial", "confirmation")
         )
 
-    def trials(self):
-        return {number: r for (kind, number, _), r in self.runs.items() if kind == "trial"}
+
+def runs_of(root, name):
+    """The records of a search by kind, number and seed."""
+    text = (root / "searches" / name / "trials.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    runs = {(r["kind"], r["number"], r["seed"]): r for r in lines}
+    assert len(runs) == len(lines)  # none is there twice
+    return runs
+
+
+def trials(runs):
+    return {number: r for (kind, number, _), r in runs.items() if kind == "trial"}
 
 
 def numbers(record):
@@ -92,7 +100,7 @@ def test_one_that_diverges_one_that_is_stopped_and_the_others_share_a_pack(raw, 
     method = {"FedGM": {**GRID, "space": space}}
     base = {**raw["search"], "metric": "val/loss"}
     own = {**raw, "methods": method, "search": {**base, **settings}}
-    together = Found(tmp_path, own, "together").trials()
+    together = trials(Found(tmp_path, own, "together").runs)
     assert together[0]["status"] == "complete"
     assert together[1]["status"] == "diverged"
     assert together[1]["scores"] == [1e4]
@@ -100,7 +108,7 @@ def test_one_that_diverges_one_that_is_stopped_and_the_others_share_a_pack(raw, 
     assert [row["round"] for row in together[2]["rows"]] == [2]
     kept = {n: r for n, r in together.items() if r["status"] == "complete"}
     assert sorted(kept) == [0, 3]
-    plain = {"trials": 4, "pack": 1}
-    alone = Found(tmp_path, {**own, "search": {**base, **plain}}, "alone").trials()
+    search_here({**own, "search": {**base, "trials": 4}}, tmp_path, "alone")
+    alone = trials(runs_of(tmp_path, "alone"))
     for number, record in kept.items():
         assert numbers(record) == pytest.approx(numbers(alone[number]), rel=1e-5, abs=1e-6)

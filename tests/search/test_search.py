@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 from scipy import stats
+from searched_here import search_here
 
 import fltune
 from fltune.cli import main
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
-from fltune.search.search import search, sync
+from fltune.search.search import compare, search, sync
 from fltune.search.state import SearchState
 from fltune.tracking import Store
 
@@ -243,18 +244,13 @@ def pair(own_config, tmp_path_factory):
     for shuffled in (False, True):
         root = tmp_path_factory.mktemp("pair") / "mlruns"
         data = {**own_config["experiment"]["data"], "shuffle_test": shuffled}
-        raw = {
-            **own_config,
-            "experiment": {**own_config["experiment"], "data": data},
-            "tracking": {"root": str(root)},
-        }
-        summary = search(raw, name="pair")
+        raw = {**own_config, "experiment": {**own_config["experiment"], "data": data}}
+        settings = search_here(raw, root, "pair")
         lines = (root / "searches" / "pair" / "trials.jsonl").read_text().splitlines()
-        found.append((summary, [json.loads(line) for line in lines]))
+        found.append((compare("pair", settings).summary, [json.loads(line) for line in lines]))
     return found
 
 
-@pytest.mark.search
 def test_the_same_seed_one_at_a_time_is_the_same_search(pair):
     (_, first), (_, again) = pair
     assert len(first) == len(again) == 3 + 1
@@ -263,7 +259,6 @@ def test_the_same_seed_one_at_a_time_is_the_same_search(pair):
             assert one[key] == other[key], key
 
 
-@pytest.mark.search
 def test_test_labels_change_the_reported_test_and_nothing_else(pair):
     (right, first), (wrong, again) = pair
     assert right.methods["FedGM"].best == wrong.methods["FedGM"].best

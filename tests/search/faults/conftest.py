@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from night import RUNS, Night
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     night = Night(tmp_path_factory.mktemp("undisturbed"))
     try:
-        night.done(night.search())
+        night.done(night.search(slower=0))  # no pause: nothing disturbs it
         assert night.lines() == RUNS
         yield night
     finally:
@@ -27,3 +27,20 @@ def night(tmp_path: Path) -> Iterator[Night]:
         yield night
     finally:
         night.end()
+
+
+@pytest.fixture
+def refused(call, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Return exit code and standard error of a command that ends before it starts a thing.
+
+    It runs in this process: importing all that a search needs takes the time of ten such tests.
+    """
+
+    def run(night: Night, *arguments: str) -> tuple[int, str]:
+        monkeypatch.chdir(night.folder)
+        monkeypatch.syspath_prepend(night.folder)
+        monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        code, _, err = call(*arguments)
+        return code, err
+
+    return run

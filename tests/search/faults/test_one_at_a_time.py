@@ -6,32 +6,30 @@ from night import same
 from fltune.search.state import SearchState
 
 
-def test_a_name_that_no_search_has(night):
-    command = night.resume()
-    assert command.wait() == 2
-    assert command.err == (
-        f"fltune: no search named 'night'; there is none in {night.folder / 'mlruns'}\n"
+def test_a_name_that_no_search_has(night, refused):
+    assert refused(night, "resume", night.name) == (
+        2,
+        f"fltune: no search named 'night'; there is none in {night.folder / 'mlruns'}\n",
     )
 
 
 @pytest.mark.search
-def test_a_name_that_is_nearly_one(undisturbed):
-    command = undisturbed.command("resume", "nigth")
-    assert command.wait() == 2
-    assert command.err == (
-        "fltune: no search named 'nigth'; did you mean 'night'?; there are: night\n"
+def test_a_name_that_is_nearly_one(undisturbed, refused):
+    assert refused(undisturbed, "resume", "nigth") == (
+        2,
+        "fltune: no search named 'nigth'; did you mean 'night'?; there are: night\n",
     )
 
 
 @pytest.mark.search
-def test_a_changed_setting_is_refused(undisturbed):
-    command = undisturbed.resume("--set", "search.trials=9", "--set", "server.lr=1")
-    assert command.wait() == 2
+def test_a_changed_setting_is_refused(undisturbed, refused):
+    changed = ("--set", "search.trials=9", "--set", "server.lr=1")
     allowed = "what can: tracking, resources, ray, search.concurrent; see extend"
-    assert command.err == (
+    assert refused(undisturbed, "resume", undisturbed.name, *changed) == (
+        2,
         "fltune: 2 problems\n"
         f"  - search.trials: cannot change now; {allowed}\n"
-        f"  - server.lr: cannot change now; {allowed}\n"
+        f"  - server.lr: cannot change now; {allowed}\n",
     )
 
 
@@ -60,10 +58,9 @@ def test_resume_of_a_finished_search_reports_it_again_and_starts_nothing(undistu
 
 
 @pytest.mark.search
-def test_a_name_that_is_taken_is_refused(undisturbed):
-    command = undisturbed.search()
-    assert command.wait() == 2
-    assert command.err == (
+def test_a_name_that_is_taken_is_refused(undisturbed, refused):
+    assert refused(undisturbed, "search", "two.yaml", "--name", undisturbed.name) == (
+        2,
         "fltune: a search named 'night' exists already; choose another --name, or go on with it: "
-        "python -m fltune resume night\n"
+        "python -m fltune resume night\n",
     )
