@@ -42,7 +42,7 @@ from peers.environments import PEERS, NotInstalledError, Peer, default_folder, i
 from peers.task import Task
 from rich.console import Console
 from rich.table import Table
-from rounds import CLASSES, SEED, WORKLOADS, Workload, machine
+from rounds import CLASSES, SEED, WORKLOADS, Workload, evened, machine
 
 ROUNDS = {"W1": 8, "W2": 2, "W3": 8}
 """Timed rounds of a block."""
@@ -135,7 +135,12 @@ class Line:
 
 def middle(blocks: Sequence[Block]) -> float:
     """Return the seconds of a round, the median over the blocks' medians."""
-    return statistics.median(statistics.median(block.seconds) for block in blocks)
+    return statistics.median(map(median, blocks))
+
+
+def median(block: Block) -> float:
+    """Return the median of a block's rounds, evened for all alike: fltune plans several at once."""
+    return statistics.median(evened(block.seconds))
 
 
 def line(candidate: Candidate, ours: Sequence[Block], asked: tuple[int, int], loss: float) -> Line:
@@ -147,8 +152,8 @@ def line(candidate: Candidate, ours: Sequence[Block], asked: tuple[int, int], lo
         asked: steps and samples that the cohorts of all blocks ask for.
         loss: of its model at the end.
     """
-    medians = [statistics.median(block.seconds) for block in candidate.blocks]
-    own = [statistics.median(block.seconds) for block in ours]
+    medians = [median(block) for block in candidate.blocks]
+    own = [median(block) for block in ours]
     ratios = [a / b for a, b in zip(own, medians, strict=True)]
     steps = sum(block.steps for block in candidate.blocks)
     samples = sum(block.samples for block in candidate.blocks)

@@ -3,10 +3,11 @@
     python benchmarks/profile_round.py
     python benchmarks/profile_round.py --workload W3 --rounds 60 --json
 
-Parts of a round through ``Trainer.fit``, medians over rounds: drawing the cohort and planning its
-batches, the local solver, the algorithm's and server's steps, and the rest, which is Lightning's
-loop with its callbacks. Seconds are processor time of the one process and its one thread, so that
-other programs matter less.
+Parts of a round through ``Trainer.fit``: drawing the cohort and planning its batches, the local
+solver, the algorithm's and server's steps, and the rest, which is Lightning's loop with its
+callbacks. Cohorts are made some rounds in advance, so medians are over means of as many rounds.
+Seconds are processor time of the one process and its one thread, so that other programs matter
+less.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rich.table import Table
 from rounds import WORKLOADS, Product, Workload, machine
 
 from fltune.federation.allocation import restart
+from fltune.federation.datamodule import TOGETHER
 
 PARTS = ("cohort and batches", "local solver", "aggregation and server", "Lightning and the rest")
 
@@ -63,7 +65,8 @@ class Rounds:
         self.meter, self.rows = Meter(), []  # type: ignore[var-annotated]
         solver, cohorts, aggregation, rest = PARTS[1], PARTS[0], PARTS[2], PARTS[3]
         self.meter.watch(product.module.solver, "solve", solver)
-        self.meter.watch(product.datamodule, "cohort", cohorts)
+        self.meter.watch(product.datamodule, "cohorts", cohorts)
+        self.meter.watch(product.datamodule.participation, "upcoming", cohorts)
         self.meter.watch(product.module, "training_step", aggregation, solver)
         server = product.trainer.callbacks[0]
         self.meter.watch(server, "on_train_batch_end", aggregation)
@@ -85,9 +88,13 @@ def measure(workload: Workload, rounds: int) -> dict[str, float]:
     """Return the median milliseconds of the parts of a round, and of the whole."""
     product = Product(workload, workload.data(), "auto")
     watched = Rounds(product)
-    product.time_rounds(rounds + 2)
+    product.time_rounds(max(rounds, TOGETHER) + 2)
     rows = watched.rows[3:]  # the first hold the warm-up
-    return {part: 1e3 * statistics.median(r[part] for r in rows) for part in (*PARTS, "round")}
+    means = [
+        {part: statistics.fmean(row[part] for row in block) for part in (*PARTS, "round")}
+        for block in zip(*[iter(rows)] * TOGETHER, strict=False)
+    ]
+    return {part: 1e3 * statistics.median(m[part] for m in means) for part in (*PARTS, "round")}
 
 
 def main() -> None:

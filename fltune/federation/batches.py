@@ -1,13 +1,14 @@
 """Which samples each client sees in each local step of a round.
 
-The plan of a whole cohort is made at once, without a loop over clients: hashed keys are sorted into
-one order of samples per client and pass, and the orders are cut into batches. Who holds what is on
-the host, where NumPy calls are cheaper; what is one number per pass and sample, or more, is worked
-out on the device that trains.
+The plan of a whole cohort, or of several, is made at once, without a loop over clients: hashed keys
+are sorted into one order of samples per client and pass, and the orders are cut into batches. Who
+holds what is on the host, where NumPy calls are cheaper; what is one number per pass and sample, or
+more, is worked out on the device that trains.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,8 @@ class Holdings:
 
 LAST = 2**63 - 1
 """Sorts behind every sample."""
+VALUE_BITS = 24
+"""Of a rank, for a sample's row; the other 40 are of its hash. More where there are more rows."""
 
 Ints = NDArray[np.int64]
 
@@ -94,21 +97,39 @@ def plan_batches(
     fixed: Tensor | None = None,
     device: torch.device | None = None,
 ) -> BatchPlan:
-    """Shuffle each client's samples and cut them into batches.
+    """Shuffle each client's samples and cut them into batches: :func:`plan_cohorts` of one."""
+    whole = [len(held.size)]
+    return plan_cohorts(held, keys, amount, whole, unit, batch_size, fixed, device)[0]
+
+
+def plan_cohorts(
+    held: Holdings,
+    keys: Tensor,
+    amount: Tensor,
+    cohorts: Sequence[int],
+    unit: str,
+    batch_size: int | None,
+    fixed: Tensor | None = None,
+    device: torch.device | None = None,
+) -> list[BatchPlan]:
+    """Shuffle each client's samples and cut them into batches, of several cohorts at once.
+
+    Every cohort has the plan that it would have alone.
 
     A pass over n_i samples has ceil(n_i / B) batches, the last one partial. In steps mode a client
     goes through as many freshly shuffled passes as its steps need; every round starts a new pass,
     so that client i's batches in round t depend on (seed, t, i) alone.
 
     Args:
-        held: the cohort's samples.
+        held: the cohorts' samples, one cohort after the other.
         keys: int64 [C], from :func:`fltune.randomness.client_keys`.
         amount: int64 [C] >= 0, local epochs or steps of each client.
+        cohorts: how many clients each has; their sum is C.
         unit: ``"epochs"`` or ``"steps"``.
         batch_size: B >= 1, or None for one full batch per pass.
         fixed: int64 [C], the clients' randomness of the run: their batches are drawn from it, once
             and for all, and ``keys`` shuffle whole batches; None draws new batches in every pass.
-        device: where the plan shall lie; the host if left out. The other tensors lie on the host;
+        device: where the plans shall lie; the host if left out. The other tensors lie on the host;
             of full batches, where nothing is shuffled, the keys may lie anywhere.
     """
     size, made = held.size.numpy(), amount.numpy()
@@ -118,11 +139,13 @@ def plan_batches(
     per_pass = -(size // -width)
     most = int(per_pass.max())
     steps = made * (per_pass if unit == "epochs" else 1)
-    passes = max(int((-(steps // -per_pass)).max()), 1)
+    begun = np.maximum(-(steps // -per_pass), 1)
+    passes = int(begun.max())
     step = np.arange(steps.max())[:, None]
     done = step // per_pass
     batch = step - done * per_pass
-    row = np.minimum(done, passes - 1) + passes * np.arange(len(size))
+    # who has finished stays in the last pass of its own, whatever the others do
+    row = np.minimum(done, begun - 1) + passes * np.arange(len(size))
     place = held.start.numpy()[:, None] + np.arange(longest)
     own = held.order.numpy().take(place, mode="clip")  # what lies beyond a client's end is not used
     device = device or torch.device("cpu")
@@ -140,7 +163,13 @@ def plan_batches(
     index = take(order.view(-1, width), torch.from_numpy(row * most + batch).to(device))
     inside = torch.arange(width, device=device) < there.unsqueeze(2)
     index = torch.where(inside, index, index[..., :1])
-    return BatchPlan(index, there, torch.from_numpy(steps).to(device))
+    plans, at = [], 0
+    for clients in cohorts:
+        part = slice(at, at := at + clients)
+        last, wide = int(steps[part].max()), min(width, int(size[part].max()))
+        cut = index[:last, part, :wide].contiguous(), there[:last, part].contiguous()
+        plans.append(BatchPlan(*cut, torch.from_numpy(steps[part]).to(device)))
+    return plans
 
 
 def _shuffled(
@@ -173,8 +202,9 @@ def _shuffled(
     hashed = hashed_places(max(longest, passes))
     root = mix_host(keys.numpy()[:, None] ^ hashed[:passes])
     # with the value as its last bits a rank says whose it is: sorting numbers takes a third of the
-    # time of sorting places by them. Ties, 2**-40 a pair or rarer, go to the smaller value
-    low = (1 << int(values.max()).bit_length()) - 1
+    # time of sorting places by them. Ties, 2**-40 a pair, go to the smaller value. As many bits for
+    # all cohorts: else what ties would depend on who else is there
+    low = (1 << max(int(values.max()).bit_length(), VALUE_BITS)) - 1
     ends = np.where(np.arange(longest) < size[:, None], values, LAST)
     free = np.where((ends < LAST) & cut[:, None], ~low, 0)  # the bits that a hash decides
     parts = [root[:, :, None], hashed[:longest], free[:, None], ends[:, None]]

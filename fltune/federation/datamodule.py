@@ -6,7 +6,7 @@ All samples sit on the device once; a cohort carries index tensors, never copies
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from fltune.federation.batches import (
     Holdings,
     batches_per_pass,
     plan_batches,
+    plan_cohorts,
     take,
 )
 from fltune.federation.chunks import Chunks, GrowingChunks, samples_at_once
@@ -30,6 +31,11 @@ from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
 from fltune.participation.base import Arrivals, Participation
 from fltune.randomness import client_keys, derive_seed, visit_keys
+
+PLACES = 2**16
+"""Of batches: plans with no more than these are made together, while they fit a core's cache."""
+TOGETHER = 8
+"""Rounds that are planned at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,25 @@ class Cohort:
             return None
         once = torch.ones_like(self.held.size)
         return plan_batches(self.held, self.keys, once, "steps", None, device=self.keys.device)
+
+
+@dataclass(frozen=True)
+class _Visits:
+    """The clients that work in a round; tensors [C] on the host.
+
+    Attributes:
+        times: how often each was drawn, where the pattern merges repeats.
+        dropped: as in :class:`Cohort`.
+    """
+
+    round: int
+    clients: Tensor
+    keys: Tensor
+    amount: Tensor
+    delays: Tensor
+    held: Holdings
+    times: Counter[int] | None
+    dropped: int | None
 
 
 class FederatedDataModule(L.LightningDataModule):
@@ -176,7 +201,24 @@ class FederatedDataModule(L.LightningDataModule):
             ids: the selected clients.
             arrivals: their delays, where the pattern says them.
         """
-        data = self.data
+        return self.cohorts({round: ids}, arrivals)[0]
+
+    def cohorts(
+        self, selected: Mapping[int, Sequence[int]], arrivals: Arrivals | None = None
+    ) -> list[Cohort]:
+        """Return the batches of some rounds, planned together: small plans cost calls, not work.
+
+        Args:
+            selected: by round the ids of the selected clients.
+            arrivals: of a single round, as in :meth:`cohort`.
+        """
+        visits = [self._visits(round, ids, arrivals) for round, ids in selected.items()]
+        plans = self._plans([v for v in visits if len(v.clients)])
+        made = [(v, next(plans) if len(v.clients) else None) for v in visits]
+        return [self._cohort(v, plan, arrivals) for v, plan in made]
+
+    def _visits(self, round: int, ids: Sequence[int], arrivals: Arrivals | None) -> _Visits:
+        """Say who of the selected clients works, and how much."""
         times = Counter(ids) if self.participation.merges_repeats else None
         ids = ids if times is None else list(times)
         clients = torch.tensor(ids, dtype=torch.int64)
@@ -189,34 +231,49 @@ class FederatedDataModule(L.LightningDataModule):
             stays = self.work.in_time(round, clients)
             clients, keys, amount, delays = (v[stays] for v in (clients, keys, amount, delays))
             dropped = len(ids) - len(clients)
-        sizes = take(data.sizes, clients)
-        plan = held = None
-        if len(clients):
-            held = Holdings(data.order, take(data.offsets, clients), sizes)
-            plan = self._plan(held, keys, amount, clients)
-        device = data.train.y.device
-        return Cohort(
-            round,
-            clients.to(device),
-            sizes.to(device),
-            keys.to(device),
-            data.train,
-            plan,
-            held,
-            delays.to(device),
-            self.nominal_steps,
-            _multiplicity(clients, times).to(device),
-            dropped,
-            None if arrivals is None else arrivals.discarded,
-            None if arrivals is None else arrivals.seconds,
+        held = Holdings(
+            self.data.order, take(self.data.offsets, clients), take(self.data.sizes, clients)
         )
+        return _Visits(round, clients, keys, amount, delays, held, times, dropped)
 
-    def _plan(self, held: Holdings, keys: Tensor, amount: Tensor, clients: Tensor) -> BatchPlan:
+    def _plans(self, visits: Sequence[_Visits]) -> Iterator[BatchPlan]:
+        if not visits:
+            return iter(())
+        clients = _joined([v.clients for v in visits])
+        start = _joined([v.held.start for v in visits])
+        size = _joined([v.held.size for v in visits])
         fixed = None
         if self.sgd.batches == "fixed":
             fixed = client_keys(derive_seed(self.seed, "batches"), 0, clients)
-        sgd, device = self.sgd, self.data.train.y.device
-        return plan_batches(held, keys, amount, sgd.unit, sgd.batch_size, fixed, device)
+        plans = plan_cohorts(
+            Holdings(self.data.order, start, size),
+            _joined([v.keys for v in visits]),
+            _joined([v.amount for v in visits]),
+            [len(v.clients) for v in visits],
+            self.sgd.unit,
+            self.sgd.batch_size,
+            fixed,
+            self.data.train.y.device,
+        )
+        return iter(plans)
+
+    def _cohort(self, visits: _Visits, plan: BatchPlan | None, arrivals: Arrivals | None) -> Cohort:
+        device = self.data.train.y.device
+        return Cohort(
+            visits.round,
+            visits.clients.to(device),
+            visits.held.size.to(device),
+            visits.keys.to(device),
+            self.data.train,
+            plan,
+            None if plan is None else visits.held,
+            visits.delays.to(device),
+            self.nominal_steps,
+            _multiplicity(visits.clients, visits.times).to(device),
+            visits.dropped,
+            None if arrivals is None else arrivals.discarded,
+            None if arrivals is None else arrivals.seconds,
+        )
 
     @cached_property
     def nominal_steps(self) -> float:
@@ -235,6 +292,10 @@ class FederatedDataModule(L.LightningDataModule):
         self.participation.load_state_dict(state_dict["participation"])
 
 
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
 def _multiplicity(clients: Tensor, times: Counter[int] | None) -> Tensor:
     """Return how often each client was drawn, int64 [C]; 1 if nobody counts."""
     if times is None:
@@ -243,10 +304,12 @@ def _multiplicity(clients: Tensor, times: Counter[int] | None) -> Tensor:
 
 
 class RoundLoader:
-    """An iterable of one cohort per epoch."""
+    """An iterable of one cohort per epoch; small ones are made some rounds in advance."""
 
     def __init__(self, source: FederatedDataModule) -> None:
         self.source = source
+        self._waiting: dict[int, Cohort] = {}
+        self._ahead = 0
 
     def __len__(self) -> int:
         """One batch per epoch."""
@@ -254,7 +317,26 @@ class RoundLoader:
 
     def __iter__(self) -> Iterator[Cohort]:
         """Draw the next round's cohort."""
-        participation = self.source.participation
-        round = participation.round
-        for ids in participation:
-            yield self.source.cohort(round, ids, participation.arrivals)
+        round = self.source.participation.round
+        for ids in self.source.participation:
+            if round not in self._waiting:
+                self._waiting = self._made(round, ids)
+            yield self._waiting.pop(round)
+
+    def _made(self, round: int, ids: Sequence[int]) -> dict[int, Cohort]:
+        """Return the cohort of a round just drawn, and of those that follow it, by round."""
+        source, pattern = self.source, self.source.participation
+        later = pattern.upcoming(min(self._ahead, self._rounds_after(round)))
+        selected = dict(enumerate([ids, *later], start=round))
+        cohorts = source.cohorts(selected, pattern.arrivals)
+        plan = cohorts[0].plan
+        if pattern.foreseeable and plan is not None:
+            together = min(PLACES // max(plan.index.numel(), 1), TOGETHER)
+            self._ahead = max(together - 1, 0)
+        return dict(zip(selected, cohorts, strict=True))
+
+    def _rounds_after(self, round: int) -> int:
+        trainer = self.source.trainer
+        if trainer is None or trainer.max_epochs is None:
+            return 0
+        return max(trainer.max_epochs - round - 1, 0)

@@ -7,8 +7,10 @@ same cohorts, and it can say how long clients were away and how evenly they had 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -39,8 +41,9 @@ class Arrivals:
 class Participation(Checked, Sampler[list[int]]):
     """Base of all patterns: a sampler of cohorts, resumable, with its delays and counts.
 
-    Subclasses are dataclasses of hyperparameters and implement :meth:`draw`. Empty cohorts are
-    legal. Bind it to a population before use.
+    Subclasses are dataclasses of hyperparameters and implement :meth:`draw`. One that keeps
+    anything from a draw to the next extends :meth:`state_dict`; the cohorts of the others may be
+    drawn before their turn. Empty cohorts are legal. Bind it to a population before use.
 
     Attributes:
         num_clients: N.
@@ -72,6 +75,7 @@ class Participation(Checked, Sampler[list[int]]):
         self.num_clients = num_clients
         self.seed = seed
         self.round = 0
+        self._ahead: deque[Tensor] = deque()
         self.counts = torch.zeros(num_clients, dtype=torch.int64)
         self._last = torch.full((num_clients,), -1, dtype=torch.int64)
         self._delay_sum = 0
@@ -101,10 +105,26 @@ class Participation(Checked, Sampler[list[int]]):
         """Return the ids of the clients active in round t, int64, in any order."""
         raise NotImplementedError
 
+    @property
+    def foreseeable(self) -> bool:
+        """Whether cohorts may be drawn before their turn.
+
+        Not those of a pattern with a state of its own: a checkpoint would find it ahead of time.
+        """
+        return type(self).state_dict is Participation.state_dict
+
+    def upcoming(self, count: int) -> list[list[int]]:
+        """Return the cohorts of the next rounds without moving on; each is drawn once."""
+        while len(self._ahead) < count:
+            self._ahead.append(self._drawn(self.round + len(self._ahead)))
+        return [cohort.tolist() for cohort in islice(self._ahead, count)]
+
+    def _drawn(self, round: int) -> Tensor:
+        return self.draw(round, generator(self.seed, "participation", round)).sort().values
+
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the cohort of the next round, ascending ids, and move on by one round."""
-        drawn = self.draw(self.round, generator(self.seed, "participation", self.round))
-        cohort = drawn.sort().values
+        cohort = self._ahead.popleft() if self._ahead else self._drawn(self.round)
         self.counts.index_add_(0, cohort, torch.ones_like(cohort))
         self._last.index_fill_(0, cohort, self.round)
         delay = self.round - int(self._last.min())
@@ -167,6 +187,7 @@ class Participation(Checked, Sampler[list[int]]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where :meth:`state_dict` was taken."""
         self.round = state["round"]
+        self._ahead.clear()
         self.counts = state["counts"].clone()
         self._last = state["last"].clone()
         self._delay_sum = state["delay_sum"]

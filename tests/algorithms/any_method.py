@@ -83,8 +83,8 @@ def rows(sizes=SIZES):
 class Shuffled(FederatedDataModule):
     """Hands the clients of a cohort over in descending order."""
 
-    def cohort(self, round, ids, arrivals=None):
-        return super().cohort(round, ids[::-1])
+    def cohorts(self, selected, arrivals=None):
+        return super().cohorts({round: ids[::-1] for round, ids in selected.items()})
 
 
 class Run:

@@ -216,9 +216,9 @@ def test_every_method_sees_the_same_cohorts(pattern):
     """Whatever else a method draws, the same seed gives the same S_t; and another seed others."""
 
     class Listening(FederatedDataModule):
-        def cohort(self, round, ids, *rest):
-            drawn.append(list(ids))
-            return super().cohort(round, ids, *rest)
+        def cohorts(self, selected, arrivals=None):
+            drawn.extend(list(ids) for ids in selected.values())
+            return super().cohorts(selected, arrivals)
 
     seen = set()
     for name in ALGORITHMS:

@@ -152,7 +152,7 @@ def test_fltune_itself_is_not_excused(peers, candidate):
 
 
 def test_ratio_is_taken_block_by_block(peers, candidate):
-    ours = candidate("fltune", 1, [1.0, 1.0, 9.0], [4.0], [3.0])
+    ours = candidate("fltune", 1, [*[1.0] * 9, 9.0], [4.0], [3.0])
     other = candidate("fluke", 2, [2.0], [2.0], [4.0, 6.0])
     found = peers.line(other, ours.blocks, (15, 210), loss=1.5)
     assert found.blocks == [2.0, 2.0, 5.0]

@@ -60,3 +60,9 @@ def test_workloads_make_the_steps_they_were_published_with(rounds, name, steps):
     workload = rounds.WORKLOADS[name]
     (size,) = set(workload.samples)
     assert -(size // -workload.batch_size) * workload.epochs == steps
+
+
+def test_a_round_that_plans_others_shares_its_seconds_with_them(rounds):
+    seconds = [9.0, *[1.0] * 7, 2.0, 4.0]
+    assert rounds.evened(seconds) == [2.0] * 8 + [3.0] * 2
+    assert rounds.evened([]) == []

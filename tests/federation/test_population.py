@@ -72,7 +72,7 @@ def calls(name, clients):
         **dict.fromkeys(off, False),
     )
     trainer.fit(module, source)
-    return min(counted.rounds[1:])
+    return sum(counted.rounds[1:])  # one of them may have planned the others
 
 
 @pytest.mark.parametrize("name", CASES)
