@@ -163,12 +163,18 @@ def plan_cohorts(
     index = take(order.view(-1, width), torch.from_numpy(row * most + batch).to(device))
     inside = torch.arange(width, device=device) < there.unsqueeze(2)
     index = torch.where(inside, index, index[..., :1])
+    whole = BatchPlan(index, there, torch.from_numpy(steps).to(device))
+    return [whole] if len(cohorts) == 1 else _by_cohort(whole, steps, size, cohorts)
+
+
+def _by_cohort(plan: BatchPlan, steps: Ints, size: Ints, cohorts: Sequence[int]) -> list[BatchPlan]:
+    """Cut a plan of several cohorts; ``steps`` and ``size`` [C] are on the host."""
     plans, at = [], 0
     for clients in cohorts:
         part = slice(at, at := at + clients)
-        last, wide = int(steps[part].max()), min(width, int(size[part].max()))
-        cut = index[:last, part, :wide].contiguous(), there[:last, part].contiguous()
-        plans.append(BatchPlan(*cut, torch.from_numpy(steps[part]).to(device)))
+        last, width = int(steps[part].max()), int(size[part].max())
+        index = plan.index[:last, part, :width].contiguous()
+        plans.append(BatchPlan(index, plan.count[:last, part].contiguous(), plan.steps[part]))
     return plans
 
 
