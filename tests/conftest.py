@@ -19,17 +19,6 @@ torch.set_num_threads(1)  # the models are tiny: a second thread only costs
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
-SEARCHES = {"folder", "grown", "mixed", "outcome", "real", "undisturbed"}
-"""Fixtures that run a whole search, or a folder that fills with them, which takes a minute."""
-
-
-def pytest_collection_modifyitems(items):
-    """Keep the tests of a search in one process: two processes would each run the search."""
-    for item in items:
-        for name in SEARCHES.intersection(item.fixturenames):
-            item.add_marker(pytest.mark.xdist_group(name))
-
-
 def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::UserWarning:lightning")
 

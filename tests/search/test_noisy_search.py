@@ -8,7 +8,6 @@ import pytest
 from searched_here import search_here
 from small_search import DIGITS, command
 
-from fltune.cli import main
 from fltune.tracking import Store
 
 
@@ -63,11 +62,3 @@ def test_the_searchs_own_run_in_mlflow_holds_all_of_it(asked):
         record = trials[run["trial"], run["seed"]]
         assert run["correct"] == record["by_client"]["correct"]
         assert (run["method"], run["values"]) == ("FedAvg", record["values"])
-
-
-@pytest.mark.search
-def test_a_search_of_a_pool_has_nothing_to_replay(outcome, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["explain", "first", "--noise", "--set", f"tracking.root={outcome.root}"])
-    assert ended.value.code == 2
-    assert "Set data.val_from: clients" in capsys.readouterr().err

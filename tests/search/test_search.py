@@ -306,3 +306,11 @@ def test_sync_sends_the_runs_of_an_unfinished_search_but_no_results(outcome, tmp
     methods = store.find({"fltune.search": "first", "fltune.kind": "method"})
     assert {run.status for run in methods} == {"KILLED"}
     assert not [run for run in methods if "fltune.result" in run.tags]
+
+
+@pytest.mark.search
+def test_a_search_of_a_pool_has_nothing_to_replay(outcome, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "first", "--noise", "--set", f"tracking.root={outcome.root}"])
+    assert ended.value.code == 2
+    assert "Set data.val_from: clients" in capsys.readouterr().err
