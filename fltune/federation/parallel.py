@@ -89,26 +89,6 @@ def possible() -> bool:
     return hasattr(os, "memfd_create")
 
 
-def cores() -> int:
-    """Return how many processor cores this process may use, two threads of one counted once."""
-    if not hasattr(os, "sched_getaffinity"):
-        return 1
-    found = set()
-    for cpu in os.sched_getaffinity(0):
-        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        found.add(path.read_text() if path.exists() else str(cpu))
-    return len(found)
-
-
-def free_cores() -> int:
-    """Return :func:`cores` less those that other programs have kept busy in the last minute.
-
-    A share that waits for a core holds up the whole round.
-    """
-    others = os.getloadavg()[0] - 1 if hasattr(os, "getloadavg") else 0.0
-    return cores() - max(0, round(others))
-
-
 class Team:
     """This process and its workers, who together solve the local problems of cohorts.
 

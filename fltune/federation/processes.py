@@ -16,10 +16,11 @@ import torch
 
 from fltune.errors import ConfigError, RunFailedError
 from fltune.federation.bundles import bundles
+from fltune.federation.cores import free_cores
 from fltune.federation.datamodule import Cohort
 from fltune.federation.local import LocalSolver
 from fltune.federation.module import FederatedModule
-from fltune.federation.parallel import Team, free_cores, possible
+from fltune.federation.parallel import Team, possible
 
 SECONDS_PER_ROUND = 0.01
 """Shorter rounds gain nothing: a share's way to a worker and back takes half a millisecond."""

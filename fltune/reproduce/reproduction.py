@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shlex
 import subprocess
@@ -25,6 +24,7 @@ from rich.console import Console
 
 import fltune
 from fltune.errors import ConfigError, FltuneError
+from fltune.federation.cores import allowed
 from fltune.report.figures import Picture
 from fltune.report.spaces import missing_data
 from fltune.report.summary import finite
@@ -319,7 +319,7 @@ def _facts(entry: Entry, seeds: int, settings: Sequence[str]) -> dict[str, Any]:
         "command": f"python -m fltune reproduce {entry.name} --seeds {seeds}{sets}",
         "seeds": seeds,
         "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{os.cpu_count()} cores {platform.machine()}{gpu}",
+        "machine": f"{allowed()} cores {platform.machine()}{gpu}",
         "version": fltune.__version__,
         "commit": _commit(),
     }

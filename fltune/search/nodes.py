@@ -17,13 +17,17 @@ PATIENCE_SECONDS = 60.0
 """Time that a machine has for its answer."""
 
 
-def check_address(address: str) -> None:
+def check_address(address: str, source: str = "ray.address") -> None:
     """Refuse an address that no search can run at, before Ray tries it for a minute.
+
+    Args:
+        address: of a cluster.
+        source: where it was said.
 
     Raises:
         ConfigError: it is of Ray's client, or nothing listens there.
     """
-    where = f"ray.address: found {address!r}"
+    where = f"{source}: found {address!r}"
     if address.startswith("ray://"):
         raise ConfigError(
             f"{where}; a search keeps its logs where it is started, so start it on a machine of "

@@ -158,7 +158,7 @@ class Session:
         done = len(campaign.records)
         earlier = f"; {done} runs had ended before" if done else ""
         each = self.config.settings.resources
-        count = len(nodes()) if self.config.settings.ray.address else 1
+        count = len(nodes()) if self.config.settings.ray.cluster else 1
         machines = f" on {count} machines" if count > 1 else ""
         most = max(usual_size(m, search, concurrent) for m in self.config.methods.values())
         packs = f", in packs of up to {most} trials" if most > 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -358,12 +359,27 @@ class Resources(Section):
         return f"{self.cpus:g} {cores}, {self.gpus:g} {gpus} each"
 
 
+RAY_ADDRESS = "RAY_ADDRESS"
+"""Ray's own name in the environment; ``ray job submit`` sets it, too."""
+
+
 class RaySettings(Section):
     """How to reach Ray."""
 
     address: str | None = Field(
-        None, description="a running cluster ('auto'); null: start one here"
+        None, description="a running cluster ('auto'); null: RAY_ADDRESS, or start one here"
     )
+
+    @property
+    def cluster(self) -> str | None:
+        """The address of the cluster to join; None: start Ray on this machine."""
+        named = self.address or os.environ.get(RAY_ADDRESS)
+        return None if named == "local" else named or None
+
+    @property
+    def source(self) -> str:
+        """Where the address was said."""
+        return "ray.address" if self.address else RAY_ADDRESS
 
 
 class About(Section):

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from fltune.errors import ConfigError
 from fltune.federation.allocation import environment
+from fltune.federation.cores import allowed
 from fltune.search.campaign import RESTARTS, Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.nodes import check_address, check_nodes, nodes
@@ -30,6 +31,7 @@ from fltune.search.verdicts import Bench
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Workers read data from files and send small reports: /dev/shm need not hold more."""
+_QUIET = {"logging_level": logging.ERROR, "log_to_driver": False}
 PATIENCE_SECONDS = 60.0
 """How long a starting worker may keep its trial from one that is free."""
 
@@ -57,13 +59,8 @@ def ray_session(settings: Settings) -> Iterator[int]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            ray.init(**_ray_arguments(settings))
-        except (ConnectionError, RuntimeError) as error:  # the latter: other versions there
-            if settings.ray.address is None:
-                raise
-            said = str(error).strip().splitlines()[-1]
-            raise ConfigError(f"ray.address: found {settings.ray.address!r}; {said}") from error
+        start = _start_here if settings.ray.cluster is None else _join
+        start(ray, settings)
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a failed trial is in our record
     with _silent_raylet():  # it speaks up to the end
@@ -106,31 +103,68 @@ def _silent_raylet() -> Iterator[None]:
         worker._worker_logs_enabled = before
 
 
-def _ray_arguments(settings: Settings) -> dict[str, Any]:
-    threads = str(max(1, int(settings.resources.cpus)))
+def _start_here(ray: Any, settings: Settings) -> None:
+    """Start Ray on this machine alone, even where a cluster runs.
+
+    Workers inherit what they need. As a ``runtime_env`` it would come too late for those that Ray
+    starts in advance, one per core: they would have been started for nothing, with others after
+    them.
+    """
+    with _environment(_of_workers(settings)):
+        ray.init(
+            address="local",
+            num_cpus=allowed(),
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            **_QUIET,
+        )
+
+
+def _join(ray: Any, settings: Settings) -> None:
+    """Join a cluster, whose workers get their environment over the network.
+
+    Raises:
+        ConfigError: it does not let us.
+    """
+    address = settings.ray.cluster
+    try:
+        ray.init(address=address, runtime_env={"env_vars": _of_workers(settings)}, **_QUIET)
+    except (ConnectionError, RuntimeError) as error:  # the latter: other versions there
+        said = str(error).strip().splitlines()[-1]
+        raise ConfigError(f"{settings.ray.source}: found {address!r}; {said}") from error
+
+
+def _of_workers(settings: Settings) -> dict[str, str]:
+    """Return what the environment of a worker has besides Ray's own."""
     paths = [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
-    worker = {
-        **environment(),
-        "OMP_NUM_THREADS": threads,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
-    here = settings.ray.address is None
-    local = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES} if here else {}
     return {
-        "address": settings.ray.address,
-        "include_dashboard": False if here else None,
-        "logging_level": logging.ERROR,
-        "log_to_driver": False,
-        "runtime_env": {"env_vars": {**worker, "RAY_CHDIR_TO_TRIAL_DIR": "0"}},
-        **local,
+        **environment(),
+        "OMP_NUM_THREADS": str(max(1, int(settings.resources.cpus))),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have variables in this process's environment, for what it starts meanwhile."""
+    before = {key: os.environ.get(key) for key in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
 
 
 def resources_here() -> dict[str, float]:
-    """Return the cores and GPUs of this machine, in Ray's names."""
+    """Return the cores and GPUs that this process may use, in Ray's names."""
     import torch
 
-    return {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    return {"CPU": float(allowed()), "GPU": float(torch.cuda.device_count())}
 
 
 def concurrency(settings: Settings, *machines: Mapping[str, float]) -> int:
@@ -185,11 +219,11 @@ def check_cluster(config: SearchConfig) -> None:
     Raises:
         ConfigError: the cluster does not answer, or a machine lacks code, data, cores or GPUs.
     """
-    address = config.settings.ray.address
+    address = config.settings.ray.cluster
     if address is None:
         concurrency(config.settings, resources_here())
         return
-    check_address(address)
+    check_address(address, config.settings.ray.source)
     with ray_session(config.settings):
         check_nodes(path for method in config.methods.values() for path in paths_of(method))
 

@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
     for path in (written.ROOT / "search_spaces").glob("*.yaml"):
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
         raw["experiment"] |= SMALL
-        raw["search"] |= {"trials": 4, "confirm_seeds": 2, "average_last": 1}
+        raw["search"] |= {"trials": 4, "confirm_seeds": 2, "average_last": 1, "concurrent": 1}
         (place / "search_spaces" / path.name).write_text(yaml.safe_dump(raw, sort_keys=False))
     for language in ("yaml", "python"):
         for block in written.blocks(language):

@@ -26,7 +26,7 @@ from fltune.federation import (
     processes,
 )
 from fltune.federation.losses import cross_entropy
-from fltune.federation.parallel import cores, free_cores, possible
+from fltune.federation.parallel import possible
 from fltune.federation.processes import Processes
 from fltune.federation.quiet import quiet
 from fltune.models.mlp import MLP
@@ -215,15 +215,7 @@ def test_elsewhere_a_run_goes_on_alone_and_says_so(monkeypatch):
     assert torch.equal(module.x, fit(1).x)
 
 
-@pytest.mark.parametrize(("load", "free"), [(0.2, 4), (1.0, 4), (1.4, 4), (2.1, 3), (9.0, -4)])
-def test_cores_that_others_use_are_not_free(monkeypatch, load, free):
-    monkeypatch.setattr(parallel, "cores", lambda: 4)
-    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
-    assert free_cores() == free
-
-
 def test_numbers_of_processes():
-    assert cores() >= 1
     for wrong in (0, "2", "all"):
         with pytest.raises(ConfigError, match=r"processes: found .*; must be auto or a whole"):
             Processes(wrong)

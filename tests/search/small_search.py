@@ -24,7 +24,7 @@ DIGITS = {
             "space": {"server.lr": {"grid": [0.5, 1.5]}, "server.beta": {"choice": [0.7, 0.9]}},
         },
     },
-    "search": {"trials": 4, "average_last": 2, "confirm_seeds": 2},
+    "search": {"trials": 4, "average_last": 2, "confirm_seeds": 2, "concurrent": 1},
 }
 
 

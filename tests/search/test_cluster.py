@@ -190,12 +190,17 @@ def test_an_address_that_listens_is_left_to_ray():
     check_address("auto")
 
 
-def test_a_cluster_that_does_not_answer_is_refused_before_anything_is_written(file):
-    search = ("-m", "fltune", "search", "two.yaml", "--set", "ray.address=127.0.0.1:1")
-    done = python(file.parent, *search)
-    assert done.returncode == 2
-    assert "ray.address: found '127.0.0.1:1'; nothing answers there" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("source", ["ray.address", "RAY_ADDRESS"])
+def test_a_cluster_that_does_not_answer_is_refused_before_anything_is_written(
+    source, file, call, monkeypatch
+):
+    monkeypatch.chdir(file.parent)
+    said = [] if source == "RAY_ADDRESS" else ["--set", f"{source}=127.0.0.1:1"]
+    if not said:
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    code, _, error = call("search", "two.yaml", *said)
+    assert code == 2
+    assert f"{source}: found '127.0.0.1:1'; nothing answers there" in error
     assert sorted(p.name for p in file.parent.iterdir()) == ["owners.csv", "two.yaml"]
 
 

@@ -1,10 +1,11 @@
-"""Accuracy against traffic: the shipped example, by its lanes alone and through a real search."""
+"""Accuracy against traffic: the shipped example, by its lanes alone and as a whole search."""
 
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+from searched_here import search_here
 
 from fltune import dotted
 from fltune.experiment import Experiment
@@ -14,7 +15,7 @@ from fltune.search.config import SearchConfig
 from fltune.search.front import hypervolume, pareto_front
 from fltune.search.lane import DONE, Lane
 from fltune.search.record import TrialRecord
-from fltune.search.search import search
+from fltune.search.search import compare
 
 FILE = Path(__file__).parents[2] / "search_spaces" / "digits_pareto.yaml"
 REFERENCE = (0.3, 4.5e6)
@@ -87,8 +88,8 @@ def test_finer_levels_send_more_and_the_front_knows():
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """The example through Ray and MLflow, with a constraint that some of its trials break."""
+def found(tmp_path_factory):
+    """Summary and records of the example, with a constraint that some of its trials break."""
     root = tmp_path_factory.mktemp("pareto") / "mlruns"
     raw = yaml.safe_load(FILE.read_text())
     raw["methods"]["FedCOMGATE"]["space"] = {
@@ -101,14 +102,13 @@ def real(tmp_path_factory):
         "confirm_seeds": 1,
         "constraints": {"comm/up_bits": {"max": 1.0e6}},
     }
-    summary = search({**raw, "tracking": {"root": str(root)}}, name="pareto")
+    settings = search_here(raw, root, "pareto")
     lines = (root / "searches/pareto/trials.jsonl").read_text().splitlines()
-    return summary, [json.loads(line) for line in lines]
+    return compare("pareto", settings).summary, [json.loads(line) for line in lines]
 
 
-@pytest.mark.search
-def test_a_real_search_keeps_both_objectives_and_the_constraint(real):
-    records = [r for r in real[1] if r["kind"] == "trial"]
+def test_a_search_keeps_both_objectives_and_the_constraint(found):
+    records = [r for r in found[1] if r["kind"] == "trial"]
     assert len(records) == 3
     for record in records:
         accuracy, bits = record["scores"]
@@ -119,9 +119,8 @@ def test_a_real_search_keeps_both_objectives_and_the_constraint(real):
     assert broken == {255}
 
 
-@pytest.mark.search
-def test_the_winner_of_a_real_search_keeps_the_constraint_and_is_confirmed(real):
-    summary, records = real
+def test_the_winner_of_a_search_keeps_the_constraint_and_is_confirmed(found):
+    summary, records = found
     best = summary.methods["FedCOMGATE"].best
     allowed = [r for r in records if r["kind"] == "trial" and r["violations"][0] <= 0]
     assert best == max(allowed, key=lambda r: (r["scores"][0], -r["scores"][1]))["values"]

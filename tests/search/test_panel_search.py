@@ -23,6 +23,7 @@ def grown(tmp_path_factory):
     raw["experiment"]["data"] |= {"clients": CLIENTS, "val_from": "clients"}
     raw["experiment"] |= {"rounds": 4, "eval_every": 1}
     raw["search"] = {"trials": 6, "batch": 3, "deterministic": True, "confirm_seeds": 1, "pack": 3}
+    raw["search"] |= {"concurrent": 1}
     raw["search"] |= {"scheduler": "asha", "grace": 1, "reduction": 2, "first_panel": 2}
     raw["search"]["metric"] = "val/loss"
     rates = [1.0, 0.001, 1.2, 0.002, 0.8, 0.9]

@@ -21,6 +21,24 @@ def goal(metric="val/accuracy", maximize=True, average_last=1, best=False, targe
 
 
 @pytest.mark.parametrize(
+    ("said", "in_environment", "cluster"),
+    [
+        (None, None, None),
+        (None, "", None),
+        (None, "10.0.0.1:6379", "10.0.0.1:6379"),
+        (None, "local", None),
+        ("auto", "10.0.0.1:6379", "auto"),
+        ("local", "10.0.0.1:6379", None),  # what is said counts more
+    ],
+)
+def test_which_cluster_is_joined(monkeypatch, said, in_environment, cluster):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if in_environment is not None:
+        monkeypatch.setenv("RAY_ADDRESS", in_environment)
+    assert validate(Settings, {"ray": {"address": said}}).ray.cluster == cluster
+
+
+@pytest.mark.parametrize(
     ("own", "goals"),
     [
         ({}, [goal()]),

@@ -1,9 +1,11 @@
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,7 +13,7 @@ import yaml
 from fltune.errors import ConfigError, FltuneError
 from fltune.search.search import search
 from fltune.search.settings import Settings
-from fltune.search.tuner import concurrency
+from fltune.search.tuner import _join, _start_here, concurrency
 from fltune.tracking import Store
 
 HERE = {"CPU": 4.0, "GPU": 1.0}
@@ -60,6 +62,41 @@ def test_what_a_machine_lacks_is_refused(cpus, gpus, available, problems):
     with pytest.raises(ConfigError) as caught:
         concurrency(settings(cpus, gpus), available)
     assert caught.value.problems == problems
+
+
+class FakeRay:
+    """Keeps how it was started, and the environment at that time."""
+
+    def init(self, **arguments):
+        self.arguments = arguments
+        self.environment = dict(os.environ)
+
+
+def test_workers_of_ray_here_inherit_what_they_need_and_this_process_keeps_nothing(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    before, ray = dict(os.environ), FakeRay()
+    _start_here(ray, settings(cpus=3.0))
+    assert ray.arguments["num_cpus"] == 1
+    assert ray.arguments["address"] == "local"  # whatever cluster runs here
+    assert "runtime_env" not in ray.arguments  # else workers started in advance are not taken
+    assert ray.environment["OMP_NUM_THREADS"] == "3"
+    assert ray.environment["PYTHONPATH"] == os.pathsep.join([str(Path.cwd()), "mine"])
+    assert ray.environment["RAY_CHDIR_TO_TRIAL_DIR"] == "0"
+    assert dict(os.environ) == before
+
+
+def test_workers_of_a_cluster_are_sent_the_same(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    here, there = FakeRay(), FakeRay()
+    _start_here(here, settings())
+    _join(there, settings())
+    sent = there.arguments["runtime_env"]["env_vars"]
+    assert sent["OMP_NUM_THREADS"] == "1"
+    assert {key: here.environment[key] for key in sent} == sent
+    assert there.arguments["address"] == "10.0.0.1:6379"
+    assert "num_cpus" not in there.arguments  # Ray refuses it
 
 
 PLAIN = {

@@ -13,7 +13,8 @@ from night import RUNS, Night
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     night = Night(tmp_path_factory.mktemp("undisturbed"))
     try:
-        night.done(night.search(slower=0))  # no pause: nothing disturbs it
+        # no pause: nothing disturbs it
+        night.done(night.search("--set", "search.concurrent=1", slower=0))
         assert night.lines() == RUNS
         yield night
     finally:
