@@ -12,7 +12,7 @@ def python(folder, *words):
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LOKY_MAX_CPU_COUNT": "1"},
         capture_output=True,
         text=True,
         timeout=900,

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import written
 import yaml
-from searched_here import search_here
 
 from fltune.algorithms import ALGORITHMS
 from fltune.report.listing import REGISTRIES, listing
@@ -137,13 +136,12 @@ def test_pages_show_what_was_measured_and_say_where_nothing_was(tmp_path, monkey
     assert "Not measured yet." in made["reference/servers.md"]
 
 
-def test_rows_are_taken_from_a_finished_search(folder, monkeypatch):
+def test_rows_are_taken_from_a_finished_search(search, folder, monkeypatch):
     import measured_rows
     import reference_pages
 
     monkeypatch.chdir(folder)
-    raw = yaml.safe_load(Path("search_spaces/digits_fedgm.yaml").read_text(encoding="utf-8"))
-    held = measured_rows.measured("rows", search_here(raw, folder / "rows", "rows"))
+    held = measured_rows.measured(search, [])
     assert set(held["methods"]) == {"FedAvg", "FedAvgM", "FedNAG", "FedGM", "Multistage"}
     assert {row["server"] for row in held["methods"].values()} >= {"fedgm", "multistage"}
     assert str(folder) not in json.dumps(held)
