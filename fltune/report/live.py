@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -85,7 +86,7 @@ class LiveDisplay:
             which = f"{lane.done}/{lane.planned}"
         seed = f" seed={record.seed}" if len(lane.seeds) > 1 or record.kind == CONFIRMATION else ""
         reason = "" if record.status == "complete" else f"  ({record.message})"
-        values = values_text(record.values)
+        values = _shown(lane, record.values)
         return f"{record.method} {which}{seed} {record.status} {score}  {values}{reason}"
 
     def _view(self) -> Group:
@@ -109,7 +110,7 @@ class LiveDisplay:
             seed = f" seed {record.seed}" if record.kind == CONFIRMATION else ""
             name = f"{record.method} #{record.number}{seed}"
             cells = [name, str(record.rounds), spark(values, SPARK), last]
-            table.add_row(*map(escape, [*cells, values_text(record.values)]))
+            table.add_row(*map(escape, [*cells, _shown(lane, record.values)]))
         if len(out) > MOST_RUNNING:
             table.add_row(f"and {len(out) - MOST_RUNNING} more")
         return table
@@ -130,7 +131,7 @@ class LiveDisplay:
                 str(running[name]),
                 str(diverged),
                 f"{confirmed_runs(lane)}/{lane.planned_confirmations}",
-                *_best(best),
+                *_best(lane, best),
             )
         return table
 
@@ -155,7 +156,12 @@ def _waiting(lane: Lane) -> int:
     return confirmations + begun + (lane.planned - len(lane.candidates)) * len(lane.seeds)
 
 
-def _best(best: Candidate | None) -> tuple[str, str]:
+def _best(lane: Lane, best: Candidate | None) -> tuple[str, str]:
     if best is None:
         return "-", ""
-    return f"{best.scores[0]:.4f}", escape(values_text(best.values))
+    return f"{best.scores[0]:.4f}", escape(_shown(lane, best.values))
+
+
+def _shown(lane: Lane, values: Mapping[str, Any]) -> str:
+    """Return values as the final table shows them: stages as lists, not what they are made of."""
+    return values_text(lane.method.readable(values))

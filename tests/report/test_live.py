@@ -1,10 +1,11 @@
 import io
 
 import pytest
-from lanes import end, make_lanes, take
+from lanes import RAW, end, make_lanes, take
 from rich.console import Console
 
 from fltune.report.live import LiveDisplay
+from fltune.report.table import values_text
 from fltune.search.record import TrialRecord
 
 
@@ -55,6 +56,23 @@ def test_a_terminal_gets_the_table_with_the_best_of_each_method():
         assert part in text
     assert "0.9000" not in text  # what diverged is no best
     assert "FedGM 1/3 complete" not in text  # no plain lines beside it
+
+
+def test_stages_are_shown_as_the_lists_they_are():
+    server = {"name": "multistage", "betas": [0.7, 0.9], "lrs": [1.0, 0.5]}
+    method = {"server": server, "space": {"server.stage_ends": {"stages": "free"}}}
+    raw = {**RAW, "methods": {"Multistage": method}}
+    out, lanes = console(), make_lanes(raw)
+    display = LiveDisplay(lanes, 1, out)
+    record = take(lanes["Multistage"])
+    shown = values_text(lanes["Multistage"].method.readable(record.values))
+    assert shown.startswith("server.stage_ends=[")
+    display("start", record)
+    out.print(display.render_running())
+    end(lanes["Multistage"], record, 0.5)
+    display("end", record)
+    out.print(display.render())
+    assert out.file.getvalue().count(shown) == 3  # while it runs, when it ends, as the best
 
 
 def test_the_time_left_counts_the_runs_that_are_left():
