@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 import warnings
@@ -217,8 +218,15 @@ def check_cluster(config: SearchConfig) -> None:
     """See that a search can run on the cluster that it names, before anything of it exists.
 
     Raises:
-        ConfigError: the cluster does not answer, or a machine lacks code, data, cores or GPUs.
+        ConfigError: the cluster does not answer, or a machine lacks code, data, cores or GPUs; or
+            this process, a notebook's for example, is connected to Ray already.
     """
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        raise ConfigError(
+            "ray: this process is connected to Ray already, and a search starts or joins one of "
+            "its own; call ray.shutdown() first"
+        )
     address = config.settings.ray.cluster
     if address is None:
         concurrency(config.settings, resources_here())

@@ -13,7 +13,7 @@ import yaml
 from fltune.errors import ConfigError, FltuneError
 from fltune.search.search import search
 from fltune.search.settings import Settings
-from fltune.search.tuner import _join, _start_here, concurrency
+from fltune.search.tuner import _join, _of_workers, _start_here, concurrency
 from fltune.tracking import Store
 
 HERE = {"CPU": 4.0, "GPU": 1.0}
@@ -76,7 +76,8 @@ def test_workers_of_ray_here_inherit_what_they_need_and_this_process_keeps_nothi
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
-    before, ray = dict(os.environ), FakeRay()
+    own = _of_workers(settings())
+    before, ray = {key: os.environ.get(key) for key in own}, FakeRay()
     _start_here(ray, settings(cpus=3.0))
     assert ray.arguments["num_cpus"] == 1
     assert ray.arguments["address"] == "local"  # whatever cluster runs here
@@ -84,7 +85,7 @@ def test_workers_of_ray_here_inherit_what_they_need_and_this_process_keeps_nothi
     assert ray.environment["OMP_NUM_THREADS"] == "3"
     assert ray.environment["PYTHONPATH"] == os.pathsep.join([str(Path.cwd()), "mine"])
     assert ray.environment["RAY_CHDIR_TO_TRIAL_DIR"] == "0"
-    assert dict(os.environ) == before
+    assert {key: os.environ.get(key) for key in own} == before
 
 
 def test_workers_of_a_cluster_are_sent_the_same(monkeypatch):
@@ -97,6 +98,16 @@ def test_workers_of_a_cluster_are_sent_the_same(monkeypatch):
     assert {key: here.environment[key] for key in sent} == sent
     assert there.arguments["address"] == "10.0.0.1:6379"
     assert "num_cpus" not in there.arguments  # Ray refuses it
+
+
+def test_a_process_that_uses_ray_already_is_told_so_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    raw = {**PLAIN, "tracking": {"root": str(tmp_path / "mlruns")}}
+    with pytest.raises(ConfigError, match=r"call ray\.shutdown\(\) first"):
+        search(raw)
+    assert not (tmp_path / "mlruns").exists()
 
 
 PLAIN = {
