@@ -265,7 +265,7 @@ class Night:
         return [json.loads(line) for line in text.splitlines()]
 
     def results(self) -> list[str]:
-        """Return what the log of runs says, apart from its order, places and seconds."""
+        """Return what the log of runs says, apart from its order, places and times."""
         return _plain(self.state / "trials.jsonl")
 
     def decisions(self) -> list[str]:
@@ -291,11 +291,13 @@ class Night:
 
 PLACES = ("fltune.source", "mlflow.note.content")
 """Tags that tell where a search was, not what it found."""
+CLOCKS = ("seconds", "elapsed", "node")
+"""Entries of the logs that tell when and where a run was."""
 
 
 def _plain(log: Path) -> list[str]:
     entries = map(json.loads, log.read_text().splitlines())
-    kept = [{k: v for k, v in e.items() if k not in ("seconds", "node")} for e in entries]
+    kept = [{k: v for k, v in e.items() if k not in CLOCKS} for e in entries]
     return sorted(json.dumps(entry, sort_keys=True) for entry in kept)
 
 
