@@ -26,7 +26,8 @@ from fltune.search.nodes import check_address, check_nodes, nodes
 from fltune.search.packer import Packer
 from fltune.search.packs import Packs
 from fltune.search.preparation import paths_of
-from fltune.search.settings import Resources, Settings
+from fltune.search.resources import Resources
+from fltune.search.settings import Settings
 from fltune.search.trainable import train
 from fltune.search.verdicts import Bench
 
@@ -111,7 +112,7 @@ def _start_here(ray: Any, settings: Settings) -> None:
     starts in advance, one per core: they would have been started for nothing, with others after
     them.
     """
-    with _environment(_of_workers(settings)):
+    with _inherited(_of_workers(settings)):
         ray.init(
             address="local",
             num_cpus=allowed(),
@@ -147,7 +148,7 @@ def _of_workers(settings: Settings) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
     """Have variables in this process's environment, for what it starts meanwhile."""
     before = {key: os.environ.get(key) for key in variables}
     os.environ.update(variables)

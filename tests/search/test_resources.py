@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
 from fltune.search.preparation import check_data
-from fltune.search.settings import Resources, Settings
+from fltune.search.resources import Resources
+from fltune.search.settings import Settings
 from fltune.search.tuner import concurrency
 
 
