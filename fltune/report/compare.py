@@ -21,7 +21,7 @@ from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.report.explain import alone
 from fltune.report.references import Reference
-from fltune.report.summary import MethodSummary, Summary, confirmed_runs, finite
+from fltune.report.summary import MethodSummary, Summary, finite
 from fltune.report.table import own_name, print_summary, short, values_text, warnings_of
 from fltune.search.lane import Lane
 from fltune.search.objective import Objective, natural_mode
@@ -224,7 +224,7 @@ def missing(lane: Lane) -> str:
     if lane.closed:  # the budget is spent: what was begun goes on if there is no winner yet
         left = 0 if lane.front else lane.in_flight
     lacks = [f"{left} of {lane.planned} trials"] if left > 0 else []
-    seeds = lane.search.confirm_seeds * len(lane.winners) - confirmed_runs(lane)
+    seeds = lane.search.confirm_seeds * len(lane.winners) - lane.done_confirmations
     if seeds:
         lacks.append(f"{seeds} of {lane.planned_confirmations} confirmation runs")
     return f"{' and '.join(lacks)} still to come" if lacks else ""

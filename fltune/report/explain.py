@@ -98,6 +98,8 @@ def _reason(candidate: Candidate, runs: Sequence[TrialRecord]) -> str:
     if candidate.rejected:
         return candidate.rejected
     decided = next((run.message for run in runs if run.status == candidate.status), None)
+    if not candidate.seeds and not runs:
+        return "there is no other config to choose: it is confirmed without a trial"
     if decided is None:
         return "it has not ended yet"
     return decided if candidate.feasible else f"{decided}; it breaks a constraint"
@@ -115,7 +117,7 @@ def _meaning(lane: Lane, candidate: Candidate) -> dict[str, Any]:
 def _ranks(lane: Lane, candidate: Candidate) -> dict[int, tuple[int, int]]:
     """Return, for rounds that doubled since the last one, its rank among all that came so far."""
     own = lane.scores_by_round(candidate.runs[0]) if candidate.runs else {}
-    others = [lane.scores_by_round(c.runs[0]) for c in lane.candidates.values() if c.runs]
+    others = [lane.scores_by_round(c.runs[0]) for c in lane.tried if c.runs]
     sign = -1.0 if lane.search.maximize else 1.0
     ranks, due = {}, 0
     for round in sorted(own):

@@ -218,8 +218,10 @@ def search_history(report: Report) -> Picture:
 
 
 def _history(row: Row, lane: Lane) -> View:
-    ended = [c for c in lane.candidates.values() if c.status != "running"]
+    ended = [c for c in lane.tried if c.status != "running"]
     complete = [c for c in ended if c.status == "complete" and c.scores]
+    if not lane.planned:
+        return View(row.name, f"{row.name} has one config: it is confirmed without a trial.")
     counts = ", ".join(f"{sum(c.status == s for c in ended)} {s}" for s in MARKS)
     if not complete:
         return View(row.name, f"No trial of {row.name} completed: {counts}.")

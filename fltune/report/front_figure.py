@@ -24,7 +24,7 @@ def fronts(report: Report) -> Picture | None:
 
 
 def _front(row: Row, lane: Lane) -> View:
-    ended = [c for c in lane.candidates.values() if c.status in ("complete", "pruned") and c.scores]
+    ended = [c for c in lane.tried if c.status in ("complete", "pruned") and c.scores]
     if not lane.front:
         return View(row.name, f"{row.name} has no completed trial.")
     labels = [goal.label for goal in lane.search.goals]
@@ -42,7 +42,7 @@ def _front(row: Row, lane: Lane) -> View:
             hoverinfo="skip",
         )
     )
-    lost = sum(c.status == "diverged" for c in lane.candidates.values())
+    lost = sum(c.status == "diverged" for c in lane.tried)
     text = f"{row.name}: {len(ended)} trials by {labels[0]} and {labels[1]}. No other trial is at "
     text += f"least as good in all objectives as the {len(best)} that are ringed and joined"
     text += f"; {lost} that diverged are left out" if lost else ""

@@ -15,7 +15,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from fltune.report.spark import finite_values, spark
-from fltune.report.summary import confirmed_runs
 from fltune.report.table import values_text
 from fltune.search.candidate import Candidate
 from fltune.search.lane import Lane
@@ -81,7 +80,7 @@ class LiveDisplay:
         lane = self.lanes[record.method]
         score = "-" if record.score is None else f"{record.score:.4f}"
         if record.kind == CONFIRMATION:
-            which = f"confirmed {confirmed_runs(lane)}/{lane.planned_confirmations}"
+            which = f"confirmed {lane.done_confirmations}/{lane.planned_confirmations}"
         else:
             which = f"{lane.done}/{lane.planned}"
         seed = f" seed={record.seed}" if len(lane.seeds) > 1 or record.kind == CONFIRMATION else ""
@@ -124,13 +123,13 @@ class LiveDisplay:
         table.add_column("best values")
         for name, lane in self.lanes.items():
             best = next(iter(lane.front), None)
-            diverged = sum(c.status == "diverged" for c in lane.candidates.values())
+            diverged = sum(c.status == "diverged" for c in lane.tried)
             table.add_row(
                 escape(name),
                 f"{lane.done}/{lane.planned}",
                 str(running[name]),
                 str(diverged),
-                f"{confirmed_runs(lane)}/{lane.planned_confirmations}",
+                f"{lane.done_confirmations}/{lane.planned_confirmations}",
                 *_best(lane, best),
             )
         return table
@@ -149,17 +148,17 @@ class LiveDisplay:
 
 def _waiting(lane: Lane) -> int:
     """Return the runs that a method still needs, those that are out included."""
-    confirmations = max(0, lane.planned_confirmations - confirmed_runs(lane))
+    confirmations = max(0, lane.planned_confirmations - lane.done_confirmations)
     if lane.settled or lane.closed:
         return confirmations
-    begun = sum(len(c.missing) for c in lane.candidates.values() if c.status == "running")
-    return confirmations + begun + (lane.planned - len(lane.candidates)) * len(lane.seeds)
+    begun = sum(len(c.missing) for c in lane.tried if c.status == "running")
+    return confirmations + begun + (lane.planned - len(lane.tried)) * len(lane.seeds)
 
 
 def _best(lane: Lane, best: Candidate | None) -> tuple[str, str]:
     if best is None:
         return "-", ""
-    return f"{best.scores[0]:.4f}", escape(_shown(lane, best.values))
+    return f"{best.scores[0]:.4f}" if best.scores else "-", escape(_shown(lane, best.values))
 
 
 def _shown(lane: Lane, values: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ def study_of(lane: Lane) -> Study:
         directions=lane.judge.directions,
         worst=lane.judge.worst,
     )
-    own = [c for c in lane.candidates.values() if c.status != "running"]
+    own = [c for c in lane.tried if c.status != "running"]
     proposer.restore([(Proposal(c.number, own_values(lane, c)), _outcome(c)) for c in own])
     return proposer.study()
 
@@ -81,7 +81,7 @@ def own_values(lane: Lane, candidate: Candidate) -> dict[str, Any]:
 
 
 def _ended(lane: Lane) -> list[Candidate]:
-    return [c for c in lane.candidates.values() if c.status != "running"]
+    return [c for c in lane.tried if c.status != "running"]
 
 
 def _complete(lane: Lane) -> list[Candidate]:

@@ -26,9 +26,10 @@ def space_files(folder: Path) -> list[Path]:
 def space_entry(path: Path) -> dict[str, Any]:
     """Return one plain object for a search file; a wrong file is listed with its ``problem``.
 
-    ``trials`` are those of the search, the values that are taken over left out; ``cells`` those of
-    its scenarios; ``data_present`` is whether all data sets that it names are here. A file that
-    trains nothing says what it ``computes`` instead.
+    ``trials`` are those of the search, the values that are taken over left out, none where nothing
+    is tuned; ``confirmations`` are the runs on fresh seeds, at most; ``cells`` those of its
+    scenarios; ``data_present`` is whether all data sets that it names are here. A file that trains
+    nothing says what it ``computes`` instead.
 
     Raises:
         ConfigError: the file is no YAML mapping, or extends one that is missing.
@@ -67,7 +68,8 @@ def cost_line(entry: dict[str, Any]) -> str:
     if "computes" in entry:
         return f"no training\n{data}".rstrip()
     cells = f", {entry['cells']} cells" if entry["cells"] > 1 else ""
-    return f"{entry['trials']} trials x {entry['rounds']} rounds{cells}\n{data}"
+    runs = f"{entry['trials']} trials" if entry["trials"] else f"{entry['confirmations']} runs"
+    return f"{runs} x {entry['rounds']} rounds{cells}\n{data}"
 
 
 def _cost(config: SearchConfig) -> dict[str, Any]:
@@ -81,6 +83,7 @@ def _cost(config: SearchConfig) -> dict[str, Any]:
         "trials": sum(without_inherited(m, config).trials(search) for m in methods),
         "rounds": min(max(e.rounds for e in experiments), search.rounds or sys.maxsize),
         "confirm_seeds": search.confirm_seeds,
+        "confirmations": search.confirm_seeds * search.confirm_top * len(methods),
         "data": list(dict.fromkeys(e.data.component_name for e in experiments)),
         "data_present": not _missing(experiments),
     }

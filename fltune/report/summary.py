@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from fltune.report.statistics import Comparison, Interval, compare_to, lucky
-from fltune.search.candidate import Candidate
-from fltune.search.confirm import fresh_seeds
 from fltune.search.edges import Edge, find_edges
 from fltune.search.lane import Lane
 from fltune.search.record import TRIAL, TrialRecord
@@ -26,7 +24,8 @@ class MethodSummary:
         best: the winner's values, by dotted name; empty if no trial completed or none are searched.
         shown: the same as a person wants to see them: ties, pairs and lists, not the draws that
             they are made of.
-        val: the winner's score on validation data, from the search.
+        val: the winner's score on validation data, from the search; where nothing was to be chosen,
+            its mean on fresh seeds.
         metrics: by name, the interval over confirmation seeds (``test/accuracy`` ...).
         trials, pruned, diverged, failed: counts of configs.
         seeds_diverged: confirmation runs that diverged; an accuracy counts as 0 there, a loss is
@@ -185,7 +184,7 @@ def _compare(ranked: Sequence[str], lanes: Mapping[str, Lane], summary: Summary)
 
 def summarise_method(lane: Lane) -> MethodSummary:
     """Reduce the records of one method."""
-    candidates = list(lane.candidates.values())
+    candidates = lane.tried
     best, confirmed = lane.chosen, lane.reported
     ends = Counter(c.status for c in candidates)
     names = {name for r in confirmed for name in r.metrics}
@@ -195,15 +194,17 @@ def summarise_method(lane: Lane) -> MethodSummary:
         names |= {"test/accuracy", "val/accuracy"}
     intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in sorted(names)}
     runs = [r for c in candidates for r in c.runs if r.kind == TRIAL]
-    edges = find_edges(lane.method, candidates, best, lane.search.maximize) if best else []
-    optimism = None  # of a shorter trial nobody can tell
-    if lane.search.rounds is None:
-        optimism = _optimism(best, confirmed, lane.search.maximize)
     fresh = [r.score for r in confirmed if r.score is not None]
+    edges, optimism, val = [], None, _mean(fresh) if fresh else None
+    if best and best.scores:
+        edges = find_edges(lane.method, candidates, best, lane.search.maximize)
+        val = best.scores[0]
+        if fresh and lane.search.rounds is None:  # of a shorter trial nobody can tell
+            optimism = (val - _mean(fresh)) * (1.0 if lane.search.maximize else -1.0)
     return MethodSummary(
         best=dict(best.values) if best else {},
         shown=lane.method.readable(best.values) if best else {},
-        val=best.scores[0] if best else None,
+        val=val,
         metrics={n: i for n, i in intervals.items() if i is not None},
         trials=len(candidates),
         seeds_diverged=sum(r.status == "diverged" for r in confirmed),
@@ -221,28 +222,6 @@ def summarise_method(lane: Lane) -> MethodSummary:
         diverged=ends["diverged"],
         failed=ends["failed"],
     )
-
-
-def _optimism(
-    best: Candidate | None, confirmed: Sequence[TrialRecord], maximize: bool
-) -> float | None:
-    """Return how much better the score was in the search than the config's mean on fresh seeds."""
-    fresh = [r.score for r in confirmed if r.score is not None]
-    if not (best and fresh):
-        return None
-    sign = 1.0 if maximize else -1.0
-    return sign * (best.scores[0] - _mean(fresh))
-
-
-def confirmed_runs(lane: Lane) -> int:
-    """Count the confirmation runs that its winners need and have.
-
-    An extension may have other winners, and other fresh seeds: what was confirmed before it is kept
-    and does not count.
-    """
-    numbers = {candidate.number for candidate in lane.winners}
-    fresh = fresh_seeds(lane.seeds, lane.search.confirm_seeds)
-    return sum(run.number in numbers and run.seed in fresh for run in lane.confirmed)
 
 
 def _front(lane: Lane) -> list[dict[str, Any]]:

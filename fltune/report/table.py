@@ -127,6 +127,8 @@ def _budget(summary: Summary) -> str:
     spent = {name: (m.trials, m.client_samples) for name, m in summary.methods.items()}
     if len(set(spent.values())) == 1:
         trials, samples = next(iter(spent.values()))
+        if not trials:
+            return "Nothing was to be chosen: no trials."
         return f"Budget of each method: {trials} trials, {_count(samples)} client samples."
     each = ", ".join(f"{n} {t} trials, {_count(s)}" for n, (t, s) in spent.items())
     return f"Budget (trials, client samples): {each}."
@@ -172,7 +174,7 @@ def warnings_of(summary: Summary) -> list[str]:
             lines.append(f"{name}: {m.failed} of {m.trials} trials failed with an error")
         if m.seeds_failed:
             lines.append(f"{name}: {m.seeds_failed} confirmation runs failed with an error")
-        if m.val is None:
+        if m.val is None and not m.seeds_failed:
             lines.append(f"{name}: no trial completed; nothing to confirm")
         if m.seeds_diverged:
             classes = "test/accuracy" in m.metrics

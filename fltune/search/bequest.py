@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fltune.errors import ConfigError
 from fltune.search.method import Method
+from fltune.search.proposer import content_key
 from fltune.search.space import Point
 
 
@@ -66,6 +67,22 @@ def _problems_with(heir: Method, values: Mapping[str, Any]) -> list[str]:
 
 def _told(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value!r}" for key, value in values.items())
+
+
+def heirs_of(heir: Method, source: Method, points: Iterable[Point]) -> Iterator[Method]:
+    """Yield an heir as it would be, if its source found each of some points; not where it cannot.
+
+    Methods in which it has equal values are one and the same object.
+    """
+    made: dict[str, Method] = {}
+    for point in points:
+        try:
+            values = bequest(heir, source, point)
+            key = content_key(values)
+            made[key] = made[key] if key in made else heir.fixing(values)
+        except (ConfigError, ValueError):
+            continue
+        yield made[key]
 
 
 def heir_of_first(heir: Method, source: Method) -> Method:

@@ -104,11 +104,7 @@ class Campaign:
     @property
     def records(self) -> list[TrialRecord]:
         """All ended runs, method by method."""
-        return [
-            run
-            for lane in self.lanes.values()
-            for run in [*(r for c in lane.candidates.values() for r in c.runs), *lane.confirmed]
-        ]
+        return [run for lane in self.lanes.values() for run in lane.records]
 
     def next(self, run_id: str) -> Job | str | None:
         """Return the next job; None while all that is left waits for runs that are out; else DONE.

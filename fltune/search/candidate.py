@@ -18,7 +18,7 @@ class Candidate:
     Attributes:
         number: position among the method's configs.
         values: searched values, by dotted name.
-        seeds: on which it is to be run.
+        seeds: on which it is to be run; none if there is no other config to choose.
         runs: the ended runs, in any order.
         rejected: why it was not run on all seeds; empty if it was.
     """
@@ -41,7 +41,7 @@ class Candidate:
                 return status
         if self.rejected:
             return "pruned"
-        return "complete" if len(self.runs) == len(self.seeds) else "running"
+        return "running" if self.missing else "complete"
 
     @property
     def missing(self) -> list[int]:

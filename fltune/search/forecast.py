@@ -125,7 +125,7 @@ def share_of_rounds(
         trials: of the method.
         at_once: trials that go on at the same time.
     """
-    if search.scheduler == "none":
+    if search.scheduler == "none" or not trials:
         return 1.0
     rules = _Rules(search.model_dump_json(), search)
     return _share_of_rounds(rules, rounds, eval_every, trials, at_once)
@@ -169,7 +169,7 @@ def share_on_all_seeds(search: SearchSettings, trials: int) -> float:
 
     The others are worse on their first seed than the best one so far is on its worst.
     """
-    if search.seeds == 1 or len(search.goals) > 1:
+    if search.seeds == 1 or len(search.goals) > 1 or not trials:
         return 1.0
     count = min(trials, TRIALS)
     drawn = torch.randn(count, 1 + search.seeds, generator=generator(0, "forecast"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fltune.search.candidate import Candidate, by_promise, why_hopeless, winners
-from fltune.search.confirm import fresh_seeds
+from fltune.search.confirm import Confirmation
 from fltune.search.edges import find_edges, wider_entries
 from fltune.search.jobs import DONE, Job, Journal, make_job
 from fltune.search.method import Method
@@ -37,7 +37,7 @@ class Lane:
     Attributes:
         beside, worst: what trials set beside their points; scores of a diverged run, by its kind.
         candidates: the configs so far, by number.
-        confirmed: the winners' runs on fresh seeds.
+        confirmation: the winners' runs on fresh seeds.
         closed: set to end the search of the method with what it has; its winner is confirmed.
     """
 
@@ -66,9 +66,9 @@ class Lane:
         if self.rungs is not None and search.deterministic:
             self.rungs.freeze()
         self.seeds = [method.seed + i for i in range(search.seeds)]
-        self._fresh = fresh_seeds(self.seeds, search.confirm_seeds)
+        self._trial_seeds = self.seeds if method.needs_trials(search) else []
+        self.confirmation = Confirmation(self.seeds, search.confirm_seeds)
         self.candidates: dict[int, Candidate] = {}
-        self.confirmed: list[TrialRecord] = []
         self.closed = False
         self._open: set[int] = set()
         self._out: set[tuple[int, int]] = set()
@@ -149,7 +149,10 @@ class Lane:
     @property
     def front(self) -> list[Candidate]:
         """The best complete candidates in order; with several objectives, the Pareto front."""
-        return winners(list(self.candidates.values()), self.judge.directions, len(self.candidates))
+        found = list(self.candidates.values())
+        if not self._trial_seeds:
+            return [c for c in found if c.status == "complete"]
+        return winners(found, self.judge.directions, len(found))
 
     @property
     def winners(self) -> list[Candidate]:
@@ -162,40 +165,45 @@ class Lane:
 
         A validation score, as in the search; test data chooses nothing.
         """
-        best, worst = self.winners, self.worst[CONFIRMATION][0]
-
-        def fresh(candidate: Candidate) -> float:
-            counted = [worst if r.score is None else r.score for r in self._confirmed(candidate)]
-            mean = sum(counted) / len(counted) if counted else worst
-            return mean if self.search.maximize else -mean
-
-        return max(best, key=fresh) if best else None
+        worst = self.worst[CONFIRMATION][0]
+        return self.confirmation.best(self.winners, worst, self.search.maximize)
 
     @property
     def reported(self) -> list[TrialRecord]:
         """The confirmation runs of the chosen candidate, by seed."""
         chosen = self.chosen
-        return self._confirmed(chosen) if chosen else []
+        return self.confirmation.of(chosen) if chosen else []
 
-    def _confirmed(self, candidate: Candidate) -> list[TrialRecord]:
-        """Return a candidate's runs on seeds that are fresh: an extension may search on more."""
-        own = [r for r in self.confirmed if r.number == candidate.number and r.seed in self._fresh]
-        return sorted(own, key=lambda r: r.seed)
+    @property
+    def records(self) -> list[TrialRecord]:
+        """All ended runs, the confirmations last."""
+        searched = [run for c in self.candidates.values() for run in c.runs]
+        return [*searched, *self.confirmation.runs]
 
     @property
     def planned(self) -> int:
         """Configs that it will try, as far as is known."""
-        return max(self.method.trials(self.search), len(self.candidates))
+        return max(self.method.trials(self.search), len(self.tried))
 
     @property
     def done(self) -> int:
         """Configs that have ended."""
-        return len(self.candidates) - len(self._open)
+        return len(self.tried) - len(self._open)
+
+    @property
+    def tried(self) -> list[Candidate]:
+        """The configs that are run in the search; a method's only one is confirmed right away."""
+        return [c for c in self.candidates.values() if c.seeds or c.runs]
 
     @property
     def planned_confirmations(self) -> int:
         """Confirmation runs that there will be, as far as is known."""
         return self.search.confirm_seeds * max(1, len(self.winners))
+
+    @property
+    def done_confirmations(self) -> int:
+        """Those of them that have ended."""
+        return sum(len(self.confirmation.of(candidate)) for candidate in self.winners)
 
     def _widen(self) -> bool:
         """Widen the space where the winner is on an edge, if that is wanted and can be."""
@@ -237,8 +245,9 @@ class Lane:
         self.journal({"event": "proposed", "method": self.method.name, **decided})
         self._asked += 1
         candidate = self._candidate(proposal)
-        self._open.add(candidate.number)
-        self._enqueue(candidate, self.seeds[:1])
+        if candidate.seeds:
+            self._open.add(candidate.number)
+            self._enqueue(candidate, candidate.seeds[:1])
 
     def _enqueue(self, candidate: Candidate, seeds: Sequence[int]) -> None:
         beside = self.beside
@@ -247,24 +256,19 @@ class Lane:
     def _candidate(self, proposal: Proposal) -> Candidate:
         self._proposals.append(proposal)
         values = {**self.inherited, **proposal.point}
-        candidate = Candidate(proposal.number + self.first, values, self.seeds)
+        candidate = Candidate(proposal.number + self.first, values, self._trial_seeds)
         self.candidates[candidate.number] = candidate
         return candidate
 
     def _confirmations(self) -> list[Job]:
-        done = {(run.number, run.seed) for run in self.confirmed}
-        return [
-            make_job(self.method, CONFIRMATION, candidate, seed)
-            for candidate in self.winners
-            for seed in self._fresh
-            if (candidate.number, seed) not in done
-        ]
+        missing = self.confirmation.missing(self.winners)
+        return [make_job(self.method, CONFIRMATION, *which) for which in missing]
 
     def ended(self, run: TrialRecord) -> None:
         """Learn how a run ended."""
         self._out.discard((run.number, run.seed))
         if run.kind == CONFIRMATION:
-            self.confirmed.append(run)
+            self.confirmation.runs.append(run)
             return
         candidate = self.candidates[run.number]
         candidate.runs.append(run)
@@ -362,13 +366,11 @@ class Lane:
             elif entry["event"] == "batch":
                 read += entry["numbers"]
         for run in runs:
-            if run.kind == CONFIRMATION:
-                self.confirmed.append(run)
-                continue
             if run.number not in self.candidates:  # its proposal was lost: it says what it was
                 own = {k: v for k, v in run.values.items() if k not in self.inherited}
                 self._candidate(Proposal(run.number - self.first, own))
-            self.candidates[run.number].runs.append(run)
+            kept = self.confirmation if run.kind == CONFIRMATION else self.candidates[run.number]
+            kept.runs.append(run)
         self._reopen(read)
 
     def _reopen(self, read: Sequence[int]) -> None:
@@ -377,6 +379,8 @@ class Lane:
         for candidate in found:
             if not self._over(candidate):
                 self._open.add(candidate.number)
+            elif not candidate.runs:  # nothing is to be learned of it
+                continue
             elif self.search.deterministic and candidate.number not in read:
                 self._unread.append(candidate)
             else:

@@ -145,7 +145,18 @@ class Method:
 
     def trials(self, settings: SearchSettings) -> int:
         """Return how many trials the method gets."""
+        if not self.needs_trials(settings):
+            return 0
         return (self.space.cells or 1) if self.exact(settings) else settings.trials
+
+    def needs_trials(self, settings: SearchSettings) -> bool:
+        """Whether configs are run in the search; a method's only one is confirmed right away.
+
+        It is run where a trial says what confirmations do not: how it stands in several objectives,
+        whether it keeps the constraints, how much better a wider space is, or anything at all.
+        """
+        told_by_trials = settings.constraints or settings.extend_edges or len(settings.goals) > 1
+        return bool(told_by_trials) or not settings.confirm_seeds or self.space.cells != 1
 
     def too_short(self, settings: SearchSettings) -> list[str]:
         """Return what is wrong with a trial of fewer rounds than its experiment has."""

@@ -16,12 +16,13 @@ from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.packing import worth_packing
 from fltune.randomness import generator
+from fltune.search.bequest import heirs_of
 from fltune.search.config import SearchConfig
 from fltune.search.dimension import Dimension
 from fltune.search.method import Method
 from fltune.search.packer import pack_size
 from fltune.search.settings import SearchSettings
-from fltune.search.space import Point
+from fltune.search.space import Point, Space
 from fltune.search.timing import Question
 from fltune.search.workload import Work, work_of
 
@@ -126,7 +127,7 @@ def order_of(method: Method, config: SearchConfig, workers: int, book: Book) -> 
         trials=trials,
         exact=method.exact(search),
         seeds=search.seeds,
-        finals=search.confirm_seeds * min(search.confirm_top, trials),
+        finals=search.confirm_seeds * min(search.confirm_top, max(1, trials)),
         inherits=inherit.source if inherit else "",
         parts=tuple(_parts(method, config, workers, book)),
         search=search,
@@ -136,7 +137,9 @@ def order_of(method: Method, config: SearchConfig, workers: int, book: Book) -> 
 
 def _parts(method: Method, config: SearchConfig, workers: int, book: Book) -> list[Part]:
     search = config.settings.search
-    found = [_as_in_a_worker(e, config) for e in _experiments(method)]
+    inherit = config.methods[method.name].inherit
+    source = None if inherit is None else config.methods[inherit.source]
+    found = [_as_in_a_worker(e, config) for e in _experiments(config.methods[method.name], source)]
     works = [work_of(experiment) for experiment in found]
     timed = stand_ins(works)
     keys = [(place, e.rounds, e.eval_every) for place, e in zip(timed, found, strict=True)]
@@ -181,19 +184,27 @@ def stand_ins(works: Sequence[Work]) -> list[int]:
     return [chosen[place] for place in equal]
 
 
-def _experiments(method: Method) -> list[Experiment]:
-    """Return configs at points of the space; those that would fail cost nothing."""
+def _experiments(method: Method, source: Method | None) -> list[Experiment]:
+    """Return configs at points of the space; those that would fail cost nothing.
+
+    What is taken over from another method's winner is spread over what that one may find.
+    """
+    methods = [method]
+    if source is not None:
+        methods = list(heirs_of(method, source, _points(source.space))) or methods
+    points = [_points(own.space) for own in methods]
     found = []
-    for point in _points(method):
+    for turn in range(max(len(methods), *map(len, points))):
+        own, place = methods[turn % len(methods)], turn % len(methods)
         try:
-            found.append(method.experiment(point))
+            found.append(own.experiment(points[place][turn % len(points[place])]))
         except ConfigError:
             continue
     return found or [method.experiment(method.first_values())]
 
 
-def _points(method: Method) -> list[Point]:
-    space, cells = method.space, method.space.cells
+def _points(space: Space) -> list[Point]:
+    cells = space.cells
     if cells is not None and cells <= POINTS:
         return list(space.grid())
     drawn = generator(0, "points")

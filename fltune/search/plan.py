@@ -209,12 +209,13 @@ def _price(order: Order, probes: Sequence[Probe]) -> _Price:
     whole = _trial_seconds(order, probes, lambda part: 1.0)
     likely = _trial_seconds(order, probes, partial(_likely_share, order))
     stopped = _trial_seconds(order, probes, partial(_least_share, order.search))
-    least = (stopped * (order.trials - 1) + whole) / order.trials
+    least = (stopped * max(0, order.trials - 1) + whole) / max(1, order.trials)
     final = RUN_SECONDS + sum(
         p.share * probes[p.alone].run(p.whole, p.eval_every, test=True) for p in order.parts
     )
     again = (order.seeds - 1) * share_on_all_seeds(order.search, order.trials)
     finals = order.finals * final
+    others = (order.seeds - 1) * whole if order.trials else 0.0  # of the best config
     bill = MethodBill(
         trials=order.trials,
         exact=order.exact,
@@ -223,7 +224,7 @@ def _price(order: Order, probes: Sequence[Probe]) -> _Price:
         client_samples=round(_of_all_runs(order, lambda part: part.client_samples)),
         seconds=order.trials * order.seeds * whole + finals,
         likely_seconds=order.trials * (1 + again) * likely + finals,
-        least_seconds=order.trials * least + (order.seeds - 1) * whole + finals,
+        least_seconds=order.trials * least + others + finals,
         inherits=order.inherits,
         pack=order.pack,
     )
@@ -232,7 +233,7 @@ def _price(order: Order, probes: Sequence[Probe]) -> _Price:
         packs = math.ceil(order.trials / order.pack)
         batch = math.ceil(order.search.batch / order.pack) if order.search.deterministic else None
         jobs = math.ceil(packs * runs)
-        each = order.trials * runs * seconds / jobs
+        each = order.trials * runs * seconds / max(1, jobs)
         return Lane(jobs, each, order.finals, final, order.inherits, batch)
 
     # each time that a space is widened, half as many trials come on top
@@ -283,7 +284,7 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
     for column in ("trials", "runs", "rounds", "client\nsamples", "core\nminutes"):
         table.add_column(column, justify="right")
     for name, b in bill.methods.items():
-        exact = " (exact grid)" if b.exact else ""
+        exact = " (exact grid)" if b.exact and b.trials else ""
         row = [f"{b.trials}{exact}", f"{b.runs:,}", f"{b.rounds:,}", f"{b.client_samples:,}"]
         heir = f"\n(takes over from {b.inherits})" if b.inherits else ""
         table.add_row(escape(f"{name}{heir}"), *row, f"{b.likely_seconds / 60:.1f}")

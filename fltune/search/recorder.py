@@ -170,10 +170,10 @@ class Recorder:
         self, name: str, summary: MethodSummary, confirmed: Sequence[TrialRecord]
     ) -> None:
         branch = self._branches[name]
-        if not summary.trials:
+        if not summary.trials and not confirmed:
             return  # a search that was cut off has not come to it
         if summary.val is None:
-            branch.fail("no trial completed")
+            branch.fail(f"no {'trial' if summary.trials else 'run'} completed")
             return
         metrics: dict[str, Any] = {
             key: {"mean": i.mean, "std": i.std, "low": i.low, "high": i.high}

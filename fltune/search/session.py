@@ -155,6 +155,7 @@ class Session:
         search = self.config.settings.search
         own = [without_inherited(m, self.config) for m in self.config.methods.values()]
         trials = sum(method.trials(search) for method in own)
+        tuned = f"{trials} trials" if trials else "nothing to tune"
         done = len(campaign.records)
         earlier = f"; {done} runs had ended before" if done else ""
         each = self.config.settings.resources
@@ -163,7 +164,7 @@ class Session:
         most = max(usual_size(m, search, concurrent) for m in self.config.methods.values())
         packs = f", in packs of up to {most} trials" if most > 1 else ""
         self.console.print(
-            f"{self.name}: {len(campaign.lanes)} methods, {trials} trials, {concurrent} at a time "
+            f"{self.name}: {len(campaign.lanes)} methods, {tuned}, {concurrent} at a time "
             f"({each}){machines}{packs}, then {search.confirm_seeds} fresh seeds per "
             f"winner{earlier}",
             highlight=False,

@@ -21,6 +21,10 @@ RAW = {
 }
 
 
+UNTUNED = {**RAW, "methods": {"FedGM": {"space": {"server.lr": {"grid": [2.0]}}}}}
+"""A search with nothing to choose."""
+
+
 def make_lanes(raw=None, **search):
     config = SearchConfig.parse({**(raw or RAW), "search": {**RAW["search"], **search}})
     return {

@@ -4,7 +4,7 @@ import io
 import shlex
 
 import pytest
-from lanes import RAW, end, make_lanes, take
+from lanes import RAW, UNTUNED, end, finish, make_lanes, take
 from rich.console import Console
 
 import fltune
@@ -55,6 +55,15 @@ def test_it_says_rank_values_reason_and_curves(tmp_path):
     assert found["ranks_by_round"] == {2: (2, 3), 4: (2, 3)}
     for part in ("FedGM #2: complete, rank 2 of 3", "server.lr = 2", "completed", "2/3", "0.7 .. "):
         assert part in text
+
+
+def test_a_config_that_is_confirmed_without_a_trial_says_so(tmp_path):
+    lane = make_lanes(UNTUNED)["FedGM"]
+    finish(lane, lambda record: (0.5, 0.5))
+    found, text = told(lane, 0, tmp_path / "frozen.yaml")
+    assert (found["status"], found["scores"], found["ranks_by_round"]) == ("complete", [], {})
+    assert "confirmed without a trial" in text
+    assert found["command"]
 
 
 def test_the_reason_is_that_of_the_run_that_decided(tmp_path):

@@ -189,6 +189,15 @@ def test_methods_without_a_result_say_so(in_pieces, draw):
         assert name in view(picture, name).text
 
 
+@pytest.mark.parametrize("draw", [search_history, importances, *SPACES])
+def test_a_config_that_is_confirmed_without_a_trial(make_report, draw):
+    one = {"server.lr": {"grid": [2.0]}}
+    records = [confirmation("A", 0, seed, {"server.lr": 2.0}, 0.6, curve(0.5)) for seed in (1, 2)]
+    (only,) = draw(make_report({"A": {"space": one}}, records)).views
+    assert only.figure is None
+    assert only.text.startswith("A")
+
+
 @pytest.mark.parametrize("draw", SPACES)
 def test_a_method_that_searches_nothing(make_report, draw):
     records = [trial("A", 0, {}, 0.5)]

@@ -1,7 +1,7 @@
 import io
 
 import pytest
-from lanes import RAW, end, make_lanes, take
+from lanes import RAW, UNTUNED, end, make_lanes, take
 from rich.console import Console
 
 from fltune.report.live import LiveDisplay
@@ -104,6 +104,16 @@ def test_after_a_resume_what_had_ended_is_not_waited_for(seeds):
     assert display.render().title.split()[1].endswith(f"{waiting * 10 % 60:02}")
 
 
+def test_a_method_without_trials_is_waited_for_by_its_confirmations():
+    lanes, now = make_lanes(UNTUNED), [0.0]
+    display = LiveDisplay(lanes, 1, console(), clock=lambda: now[0])
+    now[0] = 20.0
+    follow(display, lanes["FedGM"], (0.5, "complete", ""))
+    assert display.render().title == "about 0:00:10 left, 3 runs a minute"
+    cells = [next(iter(column.cells)) for column in display.render().columns]
+    assert cells == ["FedGM", "0/0", "0", "0", "1/2", "-", "server.lr=2"]
+
+
 def test_a_closed_method_has_no_trials_left():
     lanes = make_lanes()
     display = LiveDisplay(lanes, 1, console(), clock=lambda: 0.0)
@@ -117,7 +127,7 @@ def test_confirmations_of_an_earlier_winner_are_not_those_that_are_waited_for():
     lanes = {"FedGM": make_lanes()["FedGM"]}
     lane, display = lanes["FedGM"], LiveDisplay(lanes, 1, console(), clock=lambda: 0.0)
     follow(display, lane, *((score, "complete", "") for score in (0.5, 0.9, 0.4, 0.9)))
-    lane.confirmed[0].number = 0  # before it was extended, another config was the best
+    lane.confirmation.runs[0].number = 0  # before it was extended, another config was the best
     assert list(display.render().columns[4].cells) == ["0/2"]
     assert display.render().title.startswith("about 0:00:20 left")
 

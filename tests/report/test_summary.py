@@ -3,14 +3,13 @@ import math
 
 import numpy as np
 import pytest
-from lanes import end, finish, make_lanes, take
+from lanes import UNTUNED, end, finish, make_lanes, take
 from scipy import stats
 
 from fltune.report.summary import (
     Interval,
     MethodSummary,
     Summary,
-    confirmed_runs,
     finite,
     mean_curve,
     summarise,
@@ -118,12 +117,12 @@ def test_a_winner_that_diverged_on_every_seed_before_it_was_evaluated_has_no_acc
 def test_confirmations_count_for_the_winners_there_are_and_on_seeds_that_are_fresh():
     lane = make_lanes()["FedGM"]
     finish(lane, lambda record: (0.5 + record.number / 10, 0.5))
-    assert confirmed_runs(lane) == 2
-    lane.confirmed[0].number = 0  # of an earlier winner
-    assert confirmed_runs(lane) == 1
-    lane.confirmed[0].number = 2
-    lane.confirmed[1].seed = 0  # an extension may search on it
-    assert confirmed_runs(lane) == 1
+    assert lane.done_confirmations == 2
+    lane.confirmation.runs[0].number = 0  # of an earlier winner
+    assert lane.done_confirmations == 1
+    lane.confirmation.runs[0].number = 2
+    lane.confirmation.runs[1].seed = 0  # an extension may search on it
+    assert lane.done_confirmations == 1
 
 
 def test_a_method_without_a_winner():
@@ -131,6 +130,17 @@ def test_a_method_without_a_winner():
     assert (summary.best, summary.val, summary.test, summary.edges) == ({}, None, None, {})
     assert (summary.bits_up, summary.bits_down, summary.optimism) == (0.0, 0.0, None)
     assert (summary.diverged, summary.failed) == (2, 1)
+
+
+def test_where_nothing_is_chosen_the_score_is_that_of_the_fresh_seeds():
+    lane = make_lanes(UNTUNED)["FedGM"]
+    before = summarise_method(lane)
+    assert (before.trials, before.val, before.test) == (0, None, None)
+    finish(lane, lambda record: (0.5 + record.seed / 10, 0.4))
+    found = summarise_method(lane)
+    assert (found.trials, found.client_samples, found.best) == (0, 0, {"server.lr": 2.0})
+    assert (found.val, found.test.mean, found.test.seeds) == (pytest.approx(0.65), 0.4, 2)
+    assert (found.edges, found.optimism, found.too_optimistic) == ({}, None, False)
 
 
 def test_a_winner_that_diverged_on_every_seed_counts_as_zero():

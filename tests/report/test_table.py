@@ -225,6 +225,12 @@ def test_the_seeds_of_the_search_are_stated():
     assert "Each config was run on 5 seeds" in " ".join(printed(outcome).split())
 
 
+def test_a_search_of_nothing_has_no_budget():
+    text = " ".join(printed(summary(trials=0, client_samples=0)).split())
+    assert "Nothing was to be chosen: no trials." in text
+    assert "Budget" not in text
+
+
 def test_a_method_that_searches_nothing_has_a_winner_all_the_same():
     plain = summary(best={}, shown={}, edges={}, beyond=[])
     assert "nothing to search" in printed(plain, width=120)

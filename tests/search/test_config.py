@@ -241,10 +241,10 @@ def test_claims_and_figure_are_left_to_reproduce():
     SearchConfig.parse(changed("claims", {"any": "thing"}))
 
 
-def test_an_empty_space_runs_the_methods_own_values_once():
+def test_an_empty_space_has_the_methods_own_values_and_no_trials():
     config = SearchConfig.parse(changed("methods/FedGM/space", {}))
     method = config.method("FedGM")
-    assert (method.space.cells, method.trials(config.settings.search)) == (1, 1)
+    assert (method.space.cells, method.trials(config.settings.search)) == (1, 0)
 
 
 def test_a_space_is_set_by_hand_in_a_method_whose_name_holds_dots(tmp_path):

@@ -228,6 +228,42 @@ def test_a_config_whose_proposal_was_lost_is_known_from_its_run():
     assert lane.chosen.number == 4
 
 
+def test_the_only_config_is_confirmed_without_a_trial():
+    for space in ({}, {"server.lr": {"grid": [2.0]}}):
+        journal = []
+        lane = lane_of({"space": space}, journal, seeds=2)
+        assert (lane.planned, lane.planned_confirmations) == (0, 2)
+        jobs = work(lane, lambda job: ("complete", 0.5))
+        assert asked(jobs) == [(CONFIRMATION, 0, 42), (CONFIRMATION, 0, 43)]
+        assert (lane.planned, lane.done, lane.done_confirmations, lane.tried) == (0, 0, 2, [])
+        assert lane.chosen.values == dict.fromkeys(space, 2.0)
+        assert [run.seed for run in lane.reported] == [42, 43]
+        again = restored({"space": space}, journal, lane.records, seeds=2)
+        assert again.next() == "done"
+        assert [run.seed for run in again.reported] == [42, 43]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"confirm_seeds": 0},
+        {"extend_edges": 1},
+        {"constraints": {"comm/up_bits": {"max": 1e9}}},
+        {"objectives": ["val/accuracy", {"metric": "comm/up_bits", "mode": "min"}]},
+    ],
+    ids=lambda search: next(iter(search)),
+)
+def test_the_only_config_is_run_where_a_trial_says_what_confirmations_do_not(search):
+    lane = lane_of({"space": {"server.lr": {"grid": [2.0]}}}, **search)
+    assert (lane.planned, lane.next()["kind"]) == (1, TRIAL)
+
+
+def test_an_only_config_that_diverges_on_every_fresh_seed_is_still_what_is_reported():
+    lane = lane_of({"space": {}})
+    work(lane, lambda job: ("diverged", 0.0))
+    assert [run.status for run in lane.reported] == ["diverged", "diverged"]
+
+
 # more than was asked for at first
 
 
@@ -235,7 +271,10 @@ def done(method, **search):
     journal = []
     lane = lane_of(method, journal, **search)
     work(lane, lambda job: ("complete", by_lr(job)[1] + (job["seed"] - 40) / 1000))
-    return journal, [*(r for c in lane.candidates.values() for r in c.runs), *lane.confirmed]
+    return journal, [
+        *(r for c in lane.candidates.values() for r in c.runs),
+        *lane.confirmation.runs,
+    ]
 
 
 def test_more_trials_go_on_from_what_is_known():
@@ -244,6 +283,27 @@ def test_more_trials_go_on_from_what_is_known():
     jobs = work(lane, by_lr)
     assert asked(jobs)[:2] == [(TRIAL, 4, 40), (TRIAL, 5, 40)]
     assert lane.next() == "done"
+
+
+def test_an_only_config_is_run_once_an_extension_adds_others():
+    one = {"space": {"server.lr": {"grid": [1.0]}}}
+    journal, runs = done(one)
+    assert {run.kind for run in runs} == {CONFIRMATION}
+    lane = restored(TWO, journal, runs)
+    jobs = work(lane, by_lr)
+    assert asked(jobs) == [(TRIAL, 0, 40), (TRIAL, 1, 40), (TRIAL, 2, 40)]
+    assert lane.chosen.number == 0  # and is confirmed already
+
+
+def test_a_trial_of_an_only_config_that_there_is_counts():
+    one = {"space": {}}
+    lane = lane_of(one, confirm_seeds=0)
+    (job,) = work(lane, lambda job: ("complete", 0.5))
+    again = restored(one, [], [run_of(job)])
+    assert (again.planned, again.done, len(again.tried)) == (1, 1, 1)
+    assert {kind for kind, *_ in asked(work(again, lambda job: ("complete", 0.5)))} == {
+        CONFIRMATION
+    }
 
 
 def test_a_finished_lane_has_nothing_left_to_do():

@@ -52,6 +52,17 @@ def test_trials_of_several_kinds_of_work_have_their_shares():
     assert len(book.questions) == 4
 
 
+def test_what_is_taken_over_is_spread_over_what_may_be_found():
+    methods = {
+        "Mild": {"space": {"client.steps": {"grid": [1, 50]}}},
+        "Harsh": {"space": {"client.steps": {"grid": [1, 50]}}, "inherit": {"from": "Mild"}},
+    }
+    orders, book = ordered(methods, search={"pack": 1})
+    assert (orders["Harsh"].inherits, len(book.questions)) == ("Mild", 2)
+    for mild, harsh in zip(orders["Mild"].parts, orders["Harsh"].parts, strict=True):
+        assert (mild.share, mild.alone) == (harsh.share, harsh.alone)
+
+
 def test_rounds_and_evaluations_are_each_trials_own():
     space = {"rounds": {"grid": [4, 8]}}
     orders, book = ordered({"A": {"space": space}}, search={"pack": 1})

@@ -83,7 +83,7 @@ def test_a_confirmation_that_diverges_is_worse_than_one_that_misses_the_target(t
         campaign.reported(f"t{n}", report)
         campaign.ended(f"t{n}")
         assert job["kind"] == (TRIAL if n < 2 else CONFIRMATION)
-    diverged = next(r for r in campaign.lanes["A"].confirmed if r.status == "diverged")
+    diverged = next(r for r in campaign.lanes["A"].confirmation.runs if r.status == "diverged")
     assert diverged.scores == [9.0]
 
 
