@@ -12,7 +12,7 @@ MOST_PARAMS = 12
 
 
 def views_of(summary: Summary, searched: Iterable[str]) -> Sequence[View]:
-    """Return the tuned methods, and all trials, each with the best on top.
+    """Return the tuned methods, and all trials if there are any, each with the best on top.
 
     Args:
         summary: what the search found.
@@ -43,4 +43,4 @@ def views_of(summary: Summary, searched: Iterable[str]) -> Sequence[View]:
         params=params,
         marks=("fltune.method", "fltune.status", "fltune.confirmed"),
     )
-    return methods, trials
+    return (methods, trials) if any(m.trials for m in summary.methods.values()) else (methods,)

@@ -7,12 +7,12 @@ from fltune.report.summary import MethodSummary, Summary
 from fltune.search.table_views import MOST_PARAMS, views_of
 
 
-def summary_of(metrics, maximize=True):
+def summary_of(metrics, maximize=True, trials=3):
     summary = Summary("first", "x", "x", "val/accuracy", maximize)
     intervals = {name: Interval.of([0.5, 0.6]) for name in metrics}
-    counts = dict.fromkeys(("trials", "pruned", "diverged", "failed", "seeds_diverged"), 0)
+    counts = dict.fromkeys(("pruned", "diverged", "failed", "seeds_diverged"), 0)
     summary.methods["A"] = MethodSummary(
-        {"server.lr": 1.0}, 0.5, intervals, edges={}, client_samples=10, **counts
+        {"server.lr": 1.0}, 0.5, intervals, edges={}, client_samples=10, trials=trials, **counts
     )
     return summary
 
@@ -32,6 +32,11 @@ def test_the_best_stands_on_top(metrics, maximize, headline):
     assert (methods.metrics[0], trials.metrics[0]) == (headline, "score")
     assert methods.tags == {"fltune.search": "first", "fltune.kind": "method"}
     assert trials.tags == {"fltune.search": "first", "fltune.kind": "trial"}
+
+
+def test_a_search_without_trials_has_no_view_of_them():
+    (methods,) = views_of(summary_of(["test/accuracy"], trials=0), [])
+    assert methods.key == "methods"
 
 
 def test_each_searched_parameter_has_one_column_and_there_are_not_too_many():
