@@ -14,6 +14,7 @@ from fltune.reproduce.catalogue import find, views_beside
 from fltune.reproduce.measured import keep
 from fltune.reproduce.page import HEADS, claim_rows, index, save, verdict_line, write
 from fltune.reproduce.reproduction import FAILED, Outcome, attempt, reproduce
+from fltune.search.ray_session import shared_ray
 
 COLOURS = {"shown": "green", "not shown": "yellow", "opposite": "red"}
 
@@ -54,16 +55,16 @@ def reproduce_all(
     outcomes: list[Outcome] = []
     entries = find(what, spaces, mini)
     each = reproduce if len(entries) == 1 else attempt
-    for entry in entries:
-        outcome = each(
-            entry, seeds=seeds, settings=settings, console=_progress(console, quiet), quiet=quiet
-        )
-        outcomes.append(outcome)
-        if outcome.facts:
-            write(outcome, out)
-        print_outcome(outcome, console)
-        if record is not None:
-            keep([outcome], record)
+    progress = _progress(console, quiet)
+    with shared_ray():
+        for entry in entries:
+            outcome = each(entry, seeds=seeds, settings=settings, console=progress, quiet=quiet)
+            outcomes.append(outcome)
+            if outcome.facts:
+                write(outcome, out)
+            print_outcome(outcome, console)
+            if record is not None:
+                keep([outcome], record)
     if len(outcomes) > 1:
         save(out / "index.md", index(outcomes))
     beside = views_beside(entries[0], spaces) if len(entries) == 1 else []

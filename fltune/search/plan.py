@@ -130,8 +130,8 @@ def plan(config: SearchConfig, timer: Timer = time_side_by_side) -> Bill:
     Raises:
         ConfigError, DataError: as the search itself would.
     """
+    from fltune.search.concurrency import concurrency, resources_here
     from fltune.search.preparation import check_data
-    from fltune.search.tuner import concurrency, resources_here
 
     config.check_sources()
     check_data(config)

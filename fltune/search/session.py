@@ -24,11 +24,12 @@ from fltune.search.nodes import nodes
 from fltune.search.packer import usual_size
 from fltune.search.plan import without_inherited
 from fltune.search.preparation import check_data
+from fltune.search.ray_session import check_cluster, ray_session
 from fltune.search.record import TrialRecord
 from fltune.search.recorder import Recorder
 from fltune.search.settings import Tracking
 from fltune.search.state import SearchState
-from fltune.search.tuner import check_cluster, ray_session, run_campaign
+from fltune.search.tuner import run_campaign
 from fltune.tracking import SearchTree, Store, redact, resolve_uri, sqlite_path, ui_hint
 
 

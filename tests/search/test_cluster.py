@@ -139,7 +139,7 @@ import sys
 from fltune.errors import ConfigError
 from fltune.search import nodes
 from fltune.search.settings import Settings
-from fltune.search.tuner import ray_session
+from fltune.search.ray_session import ray_session
 
 here = nodes.versions()
 nodes.versions = lambda: {**here, "torch": "1.0"}

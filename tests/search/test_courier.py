@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fltune.search.courier import Courier
-from fltune.search.tuner import _nothing_collected
+from fltune.search.ray_session import _nothing_collected
 
 
 @pytest.fixture

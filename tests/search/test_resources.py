@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fltune.errors import ConfigError
+from fltune.search.concurrency import concurrency
 from fltune.search.config import SearchConfig
 from fltune.search.preparation import check_data
 from fltune.search.resources import Resources
 from fltune.search.settings import Settings
-from fltune.search.tuner import concurrency
 
 
 def settings(cpus=1.0, gpus=0.0, concurrent=None):
