@@ -24,6 +24,7 @@ class FakeStore:
         self.calls = 0
         self.written = {}
         self.finished = 0
+        self.failed = {}
 
     def call(self):
         self.calls += 1
@@ -86,6 +87,7 @@ class FakeBranch:
 
     def fail(self, reason):
         self.store.call()
+        self.store.failed[self.name] = reason
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +158,23 @@ def test_a_method_that_an_interrupted_search_has_not_come_to_is_no_failed_one(tm
     calls = store.calls
     assert finish(recorder, campaign)
     assert store.calls == calls + 1  # the search's own end
+
+
+@pytest.mark.parametrize(
+    ("space", "reason"),
+    [
+        ({"server.lr": {"grid": [1.0]}}, "no run completed"),
+        (DRAWN["space"], "no trial completed"),
+    ],
+)
+def test_a_method_of_which_every_run_fails_is_a_failed_one(tmp_path, space, reason):
+    config = config_of({"A": {"space": space}})
+    night = Night(config, Disk(tmp_path), end=lambda values, seed: ("failed", 2, 0.0))
+    store = FakeStore()
+    recorder, _ = recorder_of(config, store.tree)
+    recorder.start(night.work().records)
+    assert finish(recorder, night.campaign)
+    assert store.failed == {"A": reason}
 
 
 SPACE = {
