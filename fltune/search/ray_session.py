@@ -18,6 +18,7 @@ from fltune.federation.allocation import environment
 from fltune.federation.cores import allowed
 from fltune.search.concurrency import concurrency, resources_here
 from fltune.search.config import SearchConfig
+from fltune.search.interrupts import kept_on_sigterm
 from fltune.search.nodes import check_address, check_nodes, nodes
 from fltune.search.preparation import paths_of
 from fltune.search.settings import Settings
@@ -108,7 +109,7 @@ def _connected(settings: Settings) -> Iterator[None]:
         os.environ.setdefault(key, value)
     import ray
 
-    with warnings.catch_warnings():
+    with kept_on_sigterm(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         start = _start_here if settings.ray.cluster is None else _join
         start(ray, settings)

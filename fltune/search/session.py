@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from fltune.report.summary import Summary, summarise
 from fltune.report.table import print_summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
-from fltune.search.interrupts import orderly_interrupts
+from fltune.search.interrupts import TerminatedError, orderly_interrupts
 from fltune.search.lane import Lane
 from fltune.search.nodes import nodes
 from fltune.search.packer import usual_size
@@ -34,9 +35,17 @@ from fltune.tracking import SearchTree, Store, redact, resolve_uri, sqlite_path,
 
 
 class InterruptedSearchError(FltuneError):
-    """Ctrl-C ended the search before its end; nothing that had ended is lost."""
+    """Ctrl-C or SIGTERM ended the search before its end; nothing that had ended is lost.
 
-    exit_code = 130
+    Args:
+        text: what is kept, and how to go on.
+        cause: what ended it. The exit code is that of the signal, as a shell gives it.
+    """
+
+    def __init__(self, text: str, cause: KeyboardInterrupt | None = None) -> None:
+        terminated = isinstance(cause, TerminatedError)
+        super().__init__(f"{'ended by SIGTERM' if terminated else 'interrupted'}; {text}")
+        self.exit_code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
 
 
 def home(tracking: Tracking) -> Path:
@@ -107,8 +116,8 @@ class Session:
         try:
             self.state.freeze(self.frozen_yaml())
             return self._tune_and_report(recorder)
-        except KeyboardInterrupt:
-            raise InterruptedSearchError(f"interrupted; {self._go_on}") from None
+        except KeyboardInterrupt as cause:
+            raise InterruptedSearchError(self._go_on, cause) from None
         finally:
             recorder.close()
             self.state.release()
@@ -138,9 +147,10 @@ class Session:
                 recorder.ended(record)
 
         campaign = Campaign(self.config, self.state, listen)
+        cause: KeyboardInterrupt | None = None
         with orderly_interrupts(campaign, self._on_interrupt), contextlib.ExitStack() as around:
             recorder.start(campaign.records)
-            with contextlib.suppress(KeyboardInterrupt):  # the second one; the first is noted
+            try:
                 if not campaign.over:
                     # left when all is told: Ray takes a second for it
                     concurrent = around.enter_context(ray_session(self.config.settings))
@@ -148,8 +158,10 @@ class Session:
                     with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
                         run_campaign(campaign, self.config, concurrent)
                     recorder.wait()  # Ray leaves best when no other thread is at work
+            except KeyboardInterrupt as error:  # a second Ctrl-C, the first is noted; or SIGTERM
+                cause = error
             if campaign.stopping:
-                self._say_how_to_go_on(campaign)
+                self._say_how_to_go_on(campaign, cause)
             return self._report(campaign, recorder)
 
     def _announce(self, campaign: Campaign, concurrent: int) -> None:
@@ -183,12 +195,12 @@ class Session:
             highlight=False,
         )
 
-    def _say_how_to_go_on(self, campaign: Campaign) -> None:
+    def _say_how_to_go_on(self, campaign: Campaign, cause: KeyboardInterrupt | None) -> None:
         """Raise what ended the search before its end, with the command that goes on."""
         kept = f"{len(campaign.records)} ended runs are kept"
         if campaign.fault is not None:
             raise FltuneError(f"{campaign.fault}\n{kept}; free some space, then {self._go_on}")
-        raise InterruptedSearchError(f"interrupted; {kept}; {self._go_on}")
+        raise InterruptedSearchError(f"{kept}; {self._go_on}", cause)
 
     def _report(self, campaign: Campaign, recorder: Recorder) -> Summary:
         records = campaign.records

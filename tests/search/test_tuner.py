@@ -171,7 +171,10 @@ def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
 
 
 @pytest.mark.search
-def test_an_interrupt_ends_the_whole_search(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "begun"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True)]
+)
+def test_a_signal_ends_the_whole_search(tmp_path, number, code, begun):
     raw = {
         **PLAIN,
         "experiment": {**PLAIN["experiment"], "rounds": 100_000, "eval_every": 50_000},
@@ -185,14 +188,17 @@ def test_an_interrupt_ends_the_whole_search(tmp_path):
     ) as process:
         try:
             patience = time.monotonic() + 90
-            while not journal.exists() and time.monotonic() < patience:
+            while time.monotonic() < patience and not journal.exists():
                 time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
+            while time.monotonic() < patience and begun and not journal.stat().st_size:
+                time.sleep(0.2)  # then Ray has started, and the first run is out
+            process.send_signal(number)
             _, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
+    assert process.returncode == code, err
+    assert "go on with: python -m fltune resume long" in err
+    assert not [line for line in err.splitlines() if "Traceback" in line or "***" in line]
     database = tmp_path / "mlruns/mlflow.db"
     store = Store.open(f"sqlite:///{database}", "long", tmp_path / "artifacts")
     runs = store.find({"fltune.search": "long"})
