@@ -15,6 +15,7 @@ from fltune.reproduce.measured import keep
 from fltune.reproduce.page import HEADS, claim_rows, index, save, verdict_line, write
 from fltune.reproduce.reproduction import FAILED, Outcome, attempt, reproduce
 from fltune.search.ray_session import shared_ray
+from fltune.search.session import InterruptedSearchError
 
 COLOURS = {"shown": "green", "not shown": "yellow", "opposite": "red"}
 
@@ -49,7 +50,7 @@ def reproduce_all(
     Raises:
         ConfigError: there is no such experiment; or there is one, and its file is wrong.
         FltuneError: it is one, and its search failed. Of several, that is an outcome.
-        InterruptedSearchError: Ctrl-C.
+        InterruptedSearchError: Ctrl-C, or SIGTERM.
     """
     console = console or Console(quiet=True)
     outcomes: list[Outcome] = []
@@ -58,7 +59,11 @@ def reproduce_all(
     progress = _progress(console, quiet)
     with shared_ray():
         for entry in entries:
-            outcome = each(entry, seeds=seeds, settings=settings, console=progress, quiet=quiet)
+            try:
+                outcome = each(entry, seeds=seeds, settings=settings, console=progress, quiet=quiet)
+            except InterruptedSearchError:
+                console.print(f"{entry.name} is cut off; the same command goes on with it")
+                raise
             outcomes.append(outcome)
             if outcome.facts:
                 write(outcome, out)

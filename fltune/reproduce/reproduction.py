@@ -339,7 +339,7 @@ def attempt(entry: Entry, **options: Any) -> Outcome:
     """Run one file of many: what fails is an outcome, and the next one has its turn.
 
     Raises:
-        InterruptedSearchError: Ctrl-C.
+        InterruptedSearchError: Ctrl-C, or SIGTERM.
     """
     try:
         return reproduce(entry, **options)

@@ -47,7 +47,7 @@ def search(
         ConfigError: anything wrong with the config, the resources or the store; nothing started.
         DataError: the data set cannot be loaded or divided so.
         FltuneError: every trial of a method failed, or the disk is full.
-        InterruptedSearchError: Ctrl-C; ``resume`` goes on.
+        InterruptedSearchError: Ctrl-C, or SIGTERM; ``resume`` goes on.
     """
     if isinstance(config, SearchConfig):
         chosen = config

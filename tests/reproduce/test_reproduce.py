@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fltune.reproduce.many import reproduce_all
-from fltune.search.session import InterruptedSearchError, Session
+from fltune.search.session import Session
 
 pytestmark = [pytest.mark.search, pytest.mark.slow]
 
@@ -43,7 +43,7 @@ def test_a_reproduction_is_judged_gone_on_with_and_added_to(tmp_path, monkeypatc
 
     failed, found = again("tiny")
     (tiny,) = found["experiments"]
-    assert (failed, tiny["status"], tiny["runs"]) == (False, "judged", 4)
+    assert (failed, tiny["status"], tiny["runs"]) == (False, "judged", 2)
     assert tiny["claims"][0]["verdict"] == "shown"
     assert json.loads((tmp_path / "pages" / "tiny.json").read_text()) == tiny
 
@@ -56,17 +56,8 @@ def test_a_reproduction_is_judged_gone_on_with_and_added_to(tmp_path, monkeypatc
         assert view["search"] == tiny["search"]
         assert view["claims"][0]["findings"][0]["mean"] == 1
 
-    with monkeypatch.context() as patched:  # a Ctrl-C ends it, and is no verdict
-        patched.setattr(Session, "run", interrupted)
-        with pytest.raises(InterruptedSearchError):
-            again("all", mini=True, seeds=2)
-
     failed, found = again("all", mini=True, seeds=2)
     runs = {e["id"]: e["runs"] for e in found["experiments"]}
     assert all(e["wall_seconds"] > tiny["wall_seconds"] for e in found["experiments"])
-    assert (failed, runs) == (False, {"tiny": 6, "view": 6})  # two more, for both
+    assert (failed, runs) == (False, {"tiny": 4, "view": 4})  # two more, for both
     assert "tiny" in (tmp_path / "pages" / "index.md").read_text()
-
-
-def interrupted(*args, **kwargs):
-    raise InterruptedSearchError("interrupted")
