@@ -44,7 +44,7 @@ class InterruptedSearchError(FltuneError):
 
     def __init__(self, text: str, cause: KeyboardInterrupt | None = None) -> None:
         terminated = isinstance(cause, TerminatedError)
-        super().__init__(f"{'ended by SIGTERM' if terminated else 'interrupted'}; {text}")
+        super().__init__(f"ended by SIGTERM; {text}" if terminated else f"interrupted; {text}")
         self.exit_code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
 
 
