@@ -42,6 +42,7 @@ class Campaign:
     Attributes:
         lanes: by method.
         stopping: no new job is handed out; runs that are out go on.
+        terminated: SIGTERM has come; nothing goes on.
         fault: why the search had to stop, if it had to.
     """
 
@@ -49,7 +50,7 @@ class Campaign:
         self.search = config.settings.search
         self.state = state
         self.listen = listen
-        self.stopping = False
+        self.stopping = self.terminated = False
         self.fault: DiskFullError | None = None
         self.lanes = self._make_lanes(config)
         self._out: dict[str, TrialRecord] = {}

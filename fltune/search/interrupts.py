@@ -43,7 +43,7 @@ def orderly_interrupts(campaign: Campaign, tell: Callable[[], None]) -> Iterator
 
     def terminate(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        campaign.stopping = True
+        campaign.stopping = campaign.terminated = True
         raise TerminatedError
 
     wanted = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}

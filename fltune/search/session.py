@@ -39,11 +39,10 @@ class InterruptedSearchError(FltuneError):
 
     Args:
         text: what is kept, and how to go on.
-        cause: what ended it. The exit code is that of the signal, as a shell gives it.
+        terminated: whether it was SIGTERM. The exit code is the signal's, as a shell gives it.
     """
 
-    def __init__(self, text: str, cause: KeyboardInterrupt | None = None) -> None:
-        terminated = isinstance(cause, TerminatedError)
+    def __init__(self, text: str, terminated: bool = False) -> None:
         super().__init__(f"ended by SIGTERM; {text}" if terminated else f"interrupted; {text}")
         self.exit_code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
 
@@ -116,8 +115,8 @@ class Session:
         try:
             self.state.freeze(self.frozen_yaml())
             return self._tune_and_report(recorder)
-        except KeyboardInterrupt as cause:
-            raise InterruptedSearchError(self._go_on, cause) from None
+        except KeyboardInterrupt as error:
+            raise InterruptedSearchError(self._go_on, isinstance(error, TerminatedError)) from None
         finally:
             recorder.close()
             self.state.release()
@@ -147,10 +146,10 @@ class Session:
                 recorder.ended(record)
 
         campaign = Campaign(self.config, self.state, listen)
-        cause: KeyboardInterrupt | None = None
         with orderly_interrupts(campaign, self._on_interrupt), contextlib.ExitStack() as around:
             recorder.start(campaign.records)
-            try:
+            # a second Ctrl-C, the first is noted; or SIGTERM
+            with contextlib.suppress(KeyboardInterrupt):
                 if not campaign.over:
                     # left when all is told: Ray takes a second for it
                     concurrent = around.enter_context(ray_session(self.config.settings))
@@ -158,10 +157,8 @@ class Session:
                     with LiveDisplay(campaign.lanes, concurrent, self.console) as live:
                         run_campaign(campaign, self.config, concurrent)
                     recorder.wait()  # Ray leaves best when no other thread is at work
-            except KeyboardInterrupt as error:  # a second Ctrl-C, the first is noted; or SIGTERM
-                cause = error
             if campaign.stopping:
-                self._say_how_to_go_on(campaign, cause)
+                self._say_how_to_go_on(campaign)
             return self._report(campaign, recorder)
 
     def _announce(self, campaign: Campaign, concurrent: int) -> None:
@@ -195,12 +192,12 @@ class Session:
             highlight=False,
         )
 
-    def _say_how_to_go_on(self, campaign: Campaign, cause: KeyboardInterrupt | None) -> None:
+    def _say_how_to_go_on(self, campaign: Campaign) -> None:
         """Raise what ended the search before its end, with the command that goes on."""
         kept = f"{len(campaign.records)} ended runs are kept"
         if campaign.fault is not None:
             raise FltuneError(f"{campaign.fault}\n{kept}; free some space, then {self._go_on}")
-        raise InterruptedSearchError(f"{kept}; {self._go_on}", cause)
+        raise InterruptedSearchError(f"{kept}; {self._go_on}", campaign.terminated)
 
     def _report(self, campaign: Campaign, recorder: Recorder) -> Summary:
         records = campaign.records

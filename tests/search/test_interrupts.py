@@ -19,7 +19,7 @@ def handlers():
 def campaign():
     """A search, and a check that it leaves the process as it was."""
     before = handlers()
-    yield SimpleNamespace(stopping=False)
+    yield SimpleNamespace(stopping=False, terminated=False)
     assert handlers() == before
 
 
@@ -35,6 +35,7 @@ def test_the_first_interrupt_stops_the_launching_and_the_second_raises(campaign)
         with pytest.raises(KeyboardInterrupt) as caught:
             send(signal.SIGINT)
     assert not isinstance(caught.value, TerminatedError)
+    assert not campaign.terminated
     assert told == ["once"]
 
 
@@ -43,6 +44,7 @@ def test_sigterm_raises_at_once_and_a_second_one_disturbs_no_end(campaign):
         with pytest.raises(TerminatedError):
             send(signal.SIGTERM)
         assert campaign.stopping
+        assert campaign.terminated
         send(signal.SIGTERM)
 
 
@@ -68,13 +70,9 @@ def test_another_thread_than_the_first_changes_no_signals(campaign):
 
 
 @pytest.mark.parametrize(
-    ("cause", "text", "code"),
-    [
-        (None, "interrupted; go on", 130),
-        (KeyboardInterrupt(), "interrupted; go on", 130),
-        (TerminatedError(), "ended by SIGTERM; go on", 143),
-    ],
+    ("terminated", "text", "code"),
+    [(False, "interrupted; go on", 130), (True, "ended by SIGTERM; go on", 143)],
 )
-def test_the_exit_code_is_that_of_the_signal(cause, text, code):
-    error = InterruptedSearchError("go on", cause)
+def test_the_exit_code_is_that_of_the_signal(terminated, text, code):
+    error = InterruptedSearchError("go on", terminated)
     assert (str(error), error.exit_code) == (text, code)
