@@ -294,10 +294,13 @@ def print_bill(bill: Bill, config: SearchConfig, console: Console) -> None:
         console.print(text, highlight=False, markup=False)
 
     low, high = (seconds / 60 for seconds in bill.wall_range)
-    say(
-        f"Each config on {search.seeds} search seeds; of each method the best "
-        f"{search.confirm_top} on {search.confirm_seeds} confirmation seeds, included above."
-    )
+    if any(b.trials for b in bill.methods.values()):
+        say(
+            f"Each config on {search.seeds} search seeds; of each method the best "
+            f"{search.confirm_top} on {search.confirm_seeds} confirmation seeds, included above."
+        )
+    else:
+        say(f"Nothing is tuned: each method is run on {search.confirm_seeds} confirmation seeds.")
     say(
         f"{bill.concurrent} trials at a time, device {bill.device}: about "
         f"{bill.wall_seconds / 60:.1f} minutes here ({low:.1f} to {high:.1f}); "

@@ -131,6 +131,21 @@ def test_a_trace_is_found_by_workers_whose_folder_is_another(tmp_path, monkeypat
         assert method.experiment({}).participation.file == str(tmp_path / "who.json")
 
 
+@pytest.mark.parametrize("search", [{}, {"seeds": 3, "scheduler": "asha", "confirm_top": 2}])
+def test_the_bill_of_a_search_of_nothing_is_that_of_its_confirmations(search):
+    raw = {**RAW, "methods": {"A": {"space": {}}}, "search": {"confirm_seeds": 3, **search}}
+    config = SearchConfig.parse(raw, "my.yaml")
+    bill = plan(config, constant)
+    a = bill.methods["A"]
+    assert (a.trials, a.runs, a.rounds) == (0, 3, 3 * 60)
+    assert a.least_seconds == a.likely_seconds == a.seconds > 0
+    assert bill.wall_range[0] <= bill.wall_seconds <= bill.wall_range[1]
+    out = io.StringIO()
+    print_bill(bill, config, Console(file=out, width=120))
+    assert "Nothing is tuned: each method is run on 3 confirmation seeds." in out.getvalue()
+    assert "exact grid" not in out.getvalue()
+
+
 def test_seeds_inheritance_and_caps_are_in_the_bill():
     raw = {
         **RAW,
