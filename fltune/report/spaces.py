@@ -78,12 +78,14 @@ def _cost(config: SearchConfig) -> dict[str, Any]:
     search, methods = config.settings.search, config.methods.values()
     cells = {tuple((k, v) for k, v in m.scenario.items() if k != "method") for m in methods}
     experiments = _experiments(m.raw_with(m.first_values()) for m in methods)
+    trials = [without_inherited(m, config).trials(search) for m in methods]
+    winners = [min(search.confirm_top, max(1, count)) for count in trials]
     return {
         "cells": len(cells),
-        "trials": sum(without_inherited(m, config).trials(search) for m in methods),
+        "trials": sum(trials),
         "rounds": min(max(e.rounds for e in experiments), search.rounds or sys.maxsize),
         "confirm_seeds": search.confirm_seeds,
-        "confirmations": search.confirm_seeds * search.confirm_top * len(methods),
+        "confirmations": search.confirm_seeds * sum(winners),
         "data": list(dict.fromkeys(e.data.component_name for e in experiments)),
         "data_present": not _missing(experiments),
     }
