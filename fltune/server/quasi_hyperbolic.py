@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from fltune.parameters import parameter
 from fltune.server.fedgm import QuasiHyperbolic
 
+ROUNDING = 1e-6
+"""By how much a rate may miss a bound that was computed, or copied from a message."""
+
 
 @dataclass(eq=False)
 class SHB(QuasiHyperbolic):
@@ -84,12 +87,21 @@ class AccSGD(QuasiHyperbolic):
     """Accelerated SGD (Kidambi, Netrapalli, Jain, Kakade 2018).
 
     eps xi < 1 gives nu < 0: no average any more, but still exact.
+
+    Raises:
+        ValueError: kappa < eps^2 xi, which gives no momentum in [0, 1).
     """
 
     lr: float = parameter(0.1, "short step size", symbol="delta", gt=0)
     kappa: float = parameter(1000.0, "long step over short step", symbol="kappa", ge=1)
     xi: float = parameter(10.0, "statistical advantage", symbol="xi", gt=0)
     eps: float = parameter(0.7, "averaging constant", symbol="epsilon", gt=0, lt=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = self.eps**2 * self.xi
+        if self.kappa < least:
+            raise ValueError(f"kappa = {self.kappa:g}: must be at least eps^2 xi = {least:g}")
 
     def coefficients(self, round: int) -> tuple[float, float, float]:
         """Return (eta, beta, nu) by Ma and Yarats' map."""
@@ -119,11 +131,23 @@ class RobustMomentum(QuasiHyperbolic):
 
     ``rate`` is the convergence rate r: 1 - 1/sqrt(kappa) is Triple Momentum, 1 - 1/kappa gradient
     descent's speed with the most robustness.
+
+    Raises:
+        ValueError: a rate outside of these two; far above, the model would climb.
     """
 
     smoothness: float = parameter(1.0, "smoothness of the objective", symbol="L", gt=0)
     kappa: float = parameter(10.0, "condition number", symbol="kappa", gt=1)
     rate: float = parameter(0.8, "convergence rate", symbol="r", gt=0, lt=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = 1.0 - 1.0 / math.sqrt(self.kappa), 1.0 - 1.0 / self.kappa
+        if not low - ROUNDING <= self.rate <= high + ROUNDING:
+            raise ValueError(
+                f"rate = {self.rate:g}: with kappa = {self.kappa:g} it lies from "
+                f"1 - 1/sqrt(kappa) = {low:.6g} to 1 - 1/kappa = {high:.6g}"
+            )
 
     def coefficients(self, round: int) -> tuple[float, float, float]:
         """Return SNV's map of the scheme's (a, b1, b2)."""

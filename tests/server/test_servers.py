@@ -8,7 +8,7 @@ from fltune.server import SERVERS
 from fltune.server.adaptive import FedAdagrad, FedAdam, FedYogi
 from fltune.server.fedgm import FedAvgM, FedGM, FedNAG, FedSGD
 from fltune.server.multistage import MultistageFedGM, solve_betas, solve_stage_ends
-from fltune.server.quasi_hyperbolic import PID, SNV, AccSGD
+from fltune.server.quasi_hyperbolic import PID, SNV, AccSGD, RobustMomentum
 from fltune.server.torch_optimizer import TorchServer
 
 
@@ -30,6 +30,12 @@ from fltune.server.torch_optimizer import TorchServer
         (lambda: SNV(beta1=0), r"SNV: beta1 = 0 is not allowed; must be in \(0, 1\)"),
         (lambda: PID(kp=0.1), r"PID: kp = 0\.1 is not allowed; must be < 0"),
         (lambda: AccSGD(eps=1.0), r"AccSGD: eps = 1\.0 is not allowed"),
+        (lambda: AccSGD(kappa=1.0), r"kappa = 1: must be at least eps\^2 xi = 4\.9"),
+        (
+            lambda: RobustMomentum(rate=0.97),
+            r"rate = 0\.97: with kappa = 10 it lies from .* to .*0\.9$",
+        ),
+        (lambda: RobustMomentum(rate=0.5), r"rate = 0\.5: with .* = 0\.683772 to"),
         (lambda: MultistageFedGM(drop=1.5), r"drop = 1\.5 is not allowed; must be in \(0, 1\]"),
         (lambda: MultistageFedGM(lrs=[1.0, 2.0]), "rates must not grow from stage to stage"),
         (lambda: MultistageFedGM(lrs=[1.0, 0.0]), r"lrs = \[1\.0, 0\.0\] is not allowed"),
