@@ -108,7 +108,7 @@ def plain_seconds(
     """
     chosen = records[:: max(1, len(records) // sample)]
     method = config.methods[METHOD]
-    jobs = [method.raw_at(r.values, r.seed) for r in chosen]
+    jobs = [method.raw_with({**r.values, "seed": r.seed}) for r in chosen]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(run_plainly, [{**job, "rounds": 1} for job in jobs[:workers]]))  # imports
         seconds = list(pool.map(run_plainly, jobs))

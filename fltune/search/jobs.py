@@ -44,7 +44,7 @@ def make_job(
         beside: what is set beside the config's values (:meth:`Method.of_trials`).
     """
     try:
-        values, fault = method.space.resolve(candidate.values), ""
+        values, fault = method.space.resolve(candidate.values, beside), ""
     except ValueError as error:
         values, fault = {}, str(error)
     return {
@@ -53,7 +53,7 @@ def make_job(
         "number": candidate.number,
         "seed": seed,
         "base": method.raw,
-        "values": {**values, "seed": seed, **(beside or {})},
+        "values": {**values, "seed": seed},
         "searched": candidate.values,
         "test": kind == CONFIRMATION,
         "fault": fault,

@@ -63,16 +63,18 @@ class Method:
             raise ConfigError(found)
         return wider
 
-    def raw_with(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def raw_with(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the nested config of a point of the space.
 
         What a partial point leaves open keeps the method's own value; names that are not of the
-        space (``seed``) are set as they are.
+        space (``seed``) are set as they are. For ``beside`` see :meth:`of_trials`.
 
         Raises:
             ValueError: a tied value cannot be computed at this point.
         """
-        return self._assigned(self.space.resolve(point))
+        return self._assigned(self.space.resolve(point, beside))
 
     def _assigned(self, values: Mapping[str, Any]) -> dict[str, Any]:
         raw = dotted.merge(self.raw, {})
@@ -80,34 +82,40 @@ class Method:
             dotted.assign(raw, key, value)
         return raw
 
-    def experiment(self, point: Mapping[str, Any]) -> Experiment:
+    def experiment(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> Experiment:
         """Return the validated config of one trial.
 
         Raises:
             ConfigError: all that is wrong with it.
         """
         try:
-            raw = self.raw_with(point)
+            raw = self.raw_with(point, beside)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         return Experiment.parse(raw)
 
-    def readable(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def readable(
+        self, values: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return a config's values as a person wants to see them: no draws that lists are made of.
 
         Where a tie cannot be computed it is the draws, which say where.
         """
         try:
-            shown = self.space.readable(values)
+            shown = self.space.readable(values, beside)
         except ValueError:
             return dict(values)
         drawn = self.space.active(values)
         return {**{k: v for k, v in values.items() if k not in drawn}, **shown}
 
-    def problems(self, point: Mapping[str, Any]) -> list[str]:
+    def problems(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> list[str]:
         """Return what is wrong with the config of one trial."""
         try:
-            self.experiment(point)
+            self.experiment(point, beside)
         except ConfigError as error:
             return error.problems
         return []
@@ -115,16 +123,6 @@ class Method:
     def first_values(self) -> dict[str, Any]:
         """Return one point of the space: the first value of every dimension."""
         return self.space.first()
-
-    def raw_at(
-        self, point: Mapping[str, Any], seed: int, beside: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the nested config of a run; of a trial, ``beside`` is what :meth:`of_trials` says.
-
-        Raises:
-            ValueError: a tied value cannot be computed at this point.
-        """
-        return self._assigned({**self.space.resolve(point), "seed": seed, **(beside or {})})
 
     def of_trials(self, settings: SearchSettings) -> dict[str, Any]:
         """Return what every trial sets, and no confirmation: fewer rounds, a growing panel."""
@@ -168,7 +166,7 @@ class Method:
         rounds = self.trial_rounds(settings)
 
         def judge(point: Mapping[str, Any]) -> list[str]:
-            return self.problems({**point, "rounds": rounds})
+            return self.problems(point, {"rounds": rounds})
 
         always = [f"{where}: in a trial of search.rounds: {p}" for p in judge(self.first_values())]
         found = always or space_problems(self.space, judge, f"{where}.space")

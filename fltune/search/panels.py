@@ -83,5 +83,5 @@ def panel_problems(method: Method, search: SearchSettings) -> list[str]:
     if varied:
         text = "search.first_panel needs it to be the same for all trials"
         return [f"{where}.space.{key}: {text}; drop one" for key in varied]
-    trial = {**method.first_values(), **method.of_trials(search)}
-    return [f"{where}: in a trial of search.first_panel: {p}" for p in method.problems(trial)]
+    wrong = method.problems(method.first_values(), method.of_trials(search))
+    return [f"{where}: in a trial of search.first_panel: {p}" for p in wrong]

@@ -31,7 +31,7 @@ def check_data(config: SearchConfig) -> None:
     for method in config.methods.values():
         make_absolute(method)
         trial = method.of_trials(config.settings.search)
-        experiment = method.experiment({**method.first_values(), **trial})
+        experiment = method.experiment(method.first_values(), trial)
         settled = (
             *("data", "model", "loss", "batch_norm", "dtype", "precision", "strategy"),
             "participation",

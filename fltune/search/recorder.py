@@ -22,7 +22,6 @@ from fltune.search.courier import Courier
 from fltune.search.entries import Fixed
 from fltune.search.method import Method
 from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
-from fltune.search.settings import SearchSettings
 from fltune.search.table_views import views_of
 from fltune.tracking import MethodBranch, SearchTree, TrackingError
 
@@ -109,7 +108,9 @@ class Recorder:
 
     def _send(self, record: TrialRecord) -> None:
         method, branch = self.config.methods[record.method], self._branches[record.method]
-        values = method.readable(record.values)
+        search = self.config.settings.search
+        beside = method.of_trials(search) if record.kind == TRIAL else None
+        values = method.readable(record.values, beside)
         totals = {f"comm/{name}": bits for name, bits in record.comm.items()}
         final: dict[str, Any] = {**record.metrics, **totals}
         final["client_samples"] = record.client_samples
@@ -117,7 +118,7 @@ class Recorder:
         common = {
             "status": record.status,
             "stop_reason": record.message,
-            "config_yaml": _own_config(method, record, self.config.settings.search),
+            "config_yaml": _own_config(method, record, beside),
         }
         if record.kind == CONFIRMATION:
             branch.confirmation(record.seed, values, record.rows, final, **common)
@@ -272,10 +273,10 @@ def _fixed(method: Method) -> dict[str, Any]:
     return {name: value for name, value in params.items() if shared(name)}
 
 
-def _own_config(method: Method, record: TrialRecord, search: SearchSettings) -> str:
+def _own_config(method: Method, record: TrialRecord, beside: Mapping[str, Any] | None) -> str:
     """Return the config that runs it alone; nothing if a tie could not be computed there."""
-    beside = method.of_trials(search) if record.kind == TRIAL else None
     try:
-        return dotted.dump_yaml(method.raw_at(record.values, record.seed, beside))
+        point = {**record.values, "seed": record.seed}
+        return dotted.dump_yaml(method.raw_with(point, beside))
     except ValueError:
         return ""

@@ -155,8 +155,10 @@ class Space:
             f"not drawn at this point{nearest(name, known)}; drawn: {', '.join(known) or 'nothing'}"
         )
 
-    def _visit(self, point: Mapping[str, Any]) -> tuple[Walk, dict[str, Dimension]]:
-        walk, found = Walk(self, point), {}
+    def _visit(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> tuple[Walk, dict[str, Dimension]]:
+        walk, found = Walk(self, point, beside), {}
         for name in self.order:
             found.update(walk.enter(name))
             walk.settle(name, point)
@@ -164,18 +166,27 @@ class Space:
 
     # values
 
-    def resolve(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the config values of a point, sections before what is inside them.
 
         Names that are not of this space (``seed``) are passed on. What a partial point leaves open,
         and what hangs on it, keeps the method's own value. A component other than the method's own
         comes as its whole section, so that no parameter of the old one stays in it.
 
+        Args:
+            point: may be partial.
+            beside: what a run sets beside it, such as the fewer rounds of a trial. Ties and lengths
+                of stages follow it, and it is passed on.
+
         Raises:
-            ValueError: a value cannot be computed at this point.
+            ValueError: a value cannot be computed at this point, or what is drawn is another with
+                ``beside`` than without.
         """
-        walk, found = self._computed(point)
+        walk, found = self._computed(point, beside)
         others = {k: v for k, v in point.items() if k not in found and k not in self.entries}
+        others.update(beside or {})
         values: dict[str, Any] = {}
         for name, value in {**walk.values, **others}.items():
             section, _, key = name.rpartition(".")
@@ -185,20 +196,26 @@ class Space:
                 values[name] = copy.deepcopy(value)
         return dict(sorted(values.items(), key=lambda item: item[0].count(".")))
 
-    def readable(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def readable(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return what a person wants to see of a point: ties and lists, not what they are made of.
 
         Raises:
             ValueError: as :meth:`resolve`.
         """
-        walk, _ = self._computed(point)
+        walk, _ = self._computed(point, beside)
         shown = {k: v for k, v in walk.values.items() if not isinstance(self.entries[k], Fixed)}
         return {k: shown[k] for k in self.entries if k in shown}
 
-    def _computed(self, point: Mapping[str, Any]) -> tuple[Walk, dict[str, Dimension]]:
-        walk, found = self._visit(point)
+    def _computed(
+        self, point: Mapping[str, Any], beside: Mapping[str, Any] | None
+    ) -> tuple[Walk, dict[str, Dimension]]:
+        walk, found = self._visit(point, beside)
         if walk.failures:
             raise ValueError("; ".join(f"{k}: {text}" for k, text in walk.failures.items()))
+        if beside and (moved := found.keys() ^ self.active(point).keys()):
+            raise ValueError(f"{min(moved)}: whether it is drawn hangs on {', '.join(beside)}")
         return walk, found
 
     # grids

@@ -79,11 +79,18 @@ class Walk:
     Args:
         space: what is walked.
         point: the point, if it is known; a name that is missing in it is left open.
+        beside: what a run sets beside its point, such as fewer rounds; entries read it there.
     """
 
-    def __init__(self, space: Space, point: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        space: Space,
+        point: Mapping[str, Any] | None = None,
+        beside: Mapping[str, Any] | None = None,
+    ) -> None:
         self.space = space
         self.point = dict(point or {})
+        self.beside = beside or {}
         self.values: dict[str, Any] = {}
         self.open: set[str] = set()
         self.failures: dict[str, str] = {}
@@ -91,7 +98,7 @@ class Walk:
 
     def fork(self) -> Walk:
         """Return a copy that goes another way from here."""
-        other = Walk(self.space, self.point)
+        other = Walk(self.space, self.point, self.beside)
         other.values, other.open = dict(self.values), set(self.open)
         other.failures, other._drawn = dict(self.failures), self._drawn
         return other
@@ -102,13 +109,15 @@ class Walk:
         return json.dumps(deciding, sort_keys=True, default=repr)
 
     def look(self, name: str) -> Any:
-        """Return the value of a parameter: of the point, computed, or the method's own.
+        """Return the value of a parameter: set beside the point, of it, or the method's own.
 
         Raises:
             ValueError: it has none here: not active, or of a component that is not there.
             OpenError: the point leaves it open, and the method's own value is not known.
         """
         space = self.space
+        if name in self.beside:
+            return self.beside[name]
         if name in self.values:
             return self.values[name]
         if name in space.entries and name not in self.open:

@@ -223,6 +223,7 @@ def test_a_trial_run_alone_is_judged_by_the_same(tmp_path):
     assert f"data.val_clients={json.dumps(PANEL)}" in sets
     again = SearchConfig.read(frozen, sets).method("A").experiment({})
     assert again.data.val_clients == PANEL
-    for record, panel in ((lane.candidates[0].runs[0], PANEL), (lane.reported[0], None)):
-        text = _own_config(config.method("A"), record, config.settings.search)
+    trial, winner = lane.candidates[0].runs[0], lane.reported[0]
+    for record, beside, panel in ((trial, lane.beside, PANEL), (winner, None, None)):
+        text = _own_config(config.method("A"), record, beside)
         assert Experiment.parse(yaml.safe_load(text)).data.val_clients == panel

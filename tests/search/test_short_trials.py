@@ -113,6 +113,47 @@ def test_what_is_wrong_in_a_short_trial_alone_is_said_before_anything_starts():
     ]
 
 
+STAGES = {
+    "server": {"name": "multistage"},
+    "space": {
+        "server.lr": {"grid": [0.5, 1.0]},
+        "server.stage_ends": {"stages": "free"},
+        "server.beta": {"tied": "1 - 2 / rounds"},
+    },
+}
+
+
+def test_ties_and_lengths_of_stages_follow_the_rounds_of_the_run(tmp_path):
+    config = config_of({"A": STAGES}, rounds=4)
+    night = Night(config, Disk(tmp_path), end=well)
+    lane = night.work().lanes["A"]
+    servers = {TRIAL: [], CONFIRMATION: []}
+    for job in night.jobs:
+        servers[job["kind"]].append(experiment_of(job).server)
+    assert {server.stage_ends[-1] for server in servers[TRIAL]} == {4}
+    assert {server.beta for server in servers[TRIAL]} == {0.5}
+    assert {server.stage_ends[-1] for server in servers[CONFIRMATION]} == {8}
+    assert {server.beta for server in servers[CONFIRMATION]} == {0.75}
+
+    best = lane.chosen
+    found = explain(lane, best, tmp_path / "frozen.yaml", Console(quiet=True))
+    assert found["meaning"]["server.stage_ends"][-1] == 4
+    assert "--set server.beta=0.5" in found["command"]
+    assert summarise_method(lane).shown["server.stage_ends"][-1] == 8
+
+
+def test_rounds_that_decide_what_is_drawn_cannot_be_fewer_in_a_trial():
+    space = {**STAGES["space"], "server.stages": {"tied": "rounds / 2"}}
+    with pytest.raises(ConfigError) as caught:
+        config_of({"A": {**STAGES, "space": space}}, rounds=4)
+    (problem,) = caught.value.problems
+    assert problem == (
+        "methods.A: in a trial of search.rounds: server.stage_ends.2: whether it is drawn hangs on "
+        "rounds"
+    )
+    config_of({"A": {**STAGES, "space": space}})
+
+
 def test_the_bill_has_both():
     config = SearchConfig.parse(
         {
@@ -141,7 +182,6 @@ def test_a_trial_run_alone_is_as_short_and_nobody_compares_its_score(tmp_path):
     found = explain(lane, lane.candidates[0], tmp_path / "frozen.yaml", Console(quiet=True))
     assert "--set rounds=4" in found["command"]
     assert summarise_method(lane).optimism is None
-    search = config.settings.search
-    for record in (lane.candidates[0].runs[0], lane.reported[0]):
-        kept = yaml.safe_load(_own_config(config.method("A"), record, search))
-        assert kept["rounds"] == (4 if record.kind == TRIAL else 8)
+    for record, beside in ((lane.candidates[0].runs[0], lane.beside), (lane.reported[0], None)):
+        kept = yaml.safe_load(_own_config(config.method("A"), record, beside))
+        assert kept["rounds"] == (8 if beside is None else 4)
