@@ -8,6 +8,7 @@ from typing import Any
 from fltune.errors import ConfigError
 from fltune.search.method import Method
 from fltune.search.proposer import content_key
+from fltune.search.settings import SearchSettings
 from fltune.search.space import Point
 
 
@@ -26,21 +27,22 @@ def bequest(heir: Method, source: Method, point: Mapping[str, Any]) -> dict[str,
     return {key: found[key] for key in wanted if key in found}
 
 
-def bequest_problems(heir: Method, source: Method) -> list[str]:
+def bequest_problems(heir: Method, source: Method, search: SearchSettings) -> list[str]:
     """Return why a method could not take over what its source may find.
 
     A winner that its heirs cannot have would end the search hours after its start. So each value of
     a list that is taken over is tried, and both ends of a range; what both methods search alike has
-    been judged already.
+    been judged already, unless a trial has fewer rounds than the winner.
     """
     where = f"methods.{heir.name}.inherit"
     found: dict[str, None] = {}
-    for point in _winners(heir, source):
+    first = [] if search.rounds is None else [source.space.first()]
+    for point in (*first, *_winners(heir, source)):
         try:
             values = bequest(heir, source, point)
         except ValueError:  # such a point fails there, and never wins
             continue
-        for text in _problems_with(heir, values):
+        for text in _problems_with(heir, values, search):
             own = text.removeprefix(f"methods.{heir.name}.").removeprefix("space.")
             found[f"{where}: {own}, if {source.name!r} finds {_told(values)}"] = None
     return list(found)
@@ -57,12 +59,17 @@ def _winners(heir: Method, source: Method) -> Iterator[Point]:
             yield from (source.space.first({name: value}) for value in dimension.values)
 
 
-def _problems_with(heir: Method, values: Mapping[str, Any]) -> list[str]:
+def _problems_with(heir: Method, values: Mapping[str, Any], search: SearchSettings) -> list[str]:
     try:
         fixed = heir.fixing(values)
     except ConfigError as error:
         return error.problems
-    return fixed.problems({**values, **fixed.first_values()})
+    point = {**values, **fixed.first_values()}
+    found = fixed.problems(point)
+    if found or search.rounds is None or not fixed.needs_trials(search):
+        return found
+    short = fixed.problems(point, fixed.of_trials(search))
+    return [f"{text} (in a trial of search.rounds)" for text in short]
 
 
 def _told(values: Mapping[str, Any]) -> str:

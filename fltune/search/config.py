@@ -22,7 +22,7 @@ from fltune.search.extends import read_extended
 from fltune.search.method import Method, build_method
 from fltune.search.panels import panel_problems
 from fltune.search.scenarios import choose, expand
-from fltune.search.settings import Settings, Tracking
+from fltune.search.settings import SearchSettings, Settings, Tracking
 from fltune.search.warm_points import score_problems
 
 SECTIONS = (
@@ -147,7 +147,7 @@ class SearchConfig:
             sound = [m for m in built.values() if m is not None]
             search = settings.search
             found += [p for m in sound for p in m.too_short(search) or panel_problems(m, search)]
-            found += [p for m in sound for p in _wrong_values(m, built)]
+            found += [p for m in sound for p in _wrong_values(m, built, search)]
         if found:
             raise ConfigError(found, source)
         kept = {k: m for k, m in built.items() if m is not None}
@@ -313,10 +313,12 @@ def _wrong_keys(method: Method, source: Method) -> list[str]:
     return found
 
 
-def _wrong_values(method: Method, built: Mapping[str, Method | None]) -> list[str]:
+def _wrong_values(
+    method: Method, built: Mapping[str, Method | None], search: SearchSettings
+) -> list[str]:
     """Return which values a method cannot take over; a source that was not chosen has none."""
     source = built.get(method.inherit.source) if method.inherit else None
-    return bequest_problems(method, source) if source is not None else []
+    return bequest_problems(method, source, search) if source is not None else []
 
 
 def _settings(raw: Mapping[str, Any], found: list[str]) -> Settings:

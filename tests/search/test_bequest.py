@@ -10,14 +10,15 @@ from fltune.search.config import SearchConfig
 SOURCE = {"space": {"participation.per_round": {"grid": [2, 10]}, "server.lr": {"grid": [1, 2]}}}
 
 
-def config_of(source, heir):
+def config_of(source, heir, **search):
     experiment = {**EXPERIMENT, "participation": {"kind": "uniform", "per_round": 2}}
-    return SearchConfig.parse({"experiment": experiment, "methods": {"A": source, "B": heir}})
+    methods = {"A": source, "B": heir}
+    return SearchConfig.parse({"experiment": experiment, "methods": methods, "search": search})
 
 
-def problems_of(source, heir):
+def problems_of(source, heir, **search):
     with pytest.raises(ConfigError) as caught:
-        config_of(source, heir)
+        config_of(source, heir, **search)
     return caught.value.problems
 
 
@@ -84,3 +85,17 @@ def test_one_method_alone_takes_over_nothing():
     heir = inherits("participation.per_round", data={"clients": 5})
     raw = {"experiment": experiment, "methods": {"A": SOURCE, "B": heir}}
     assert list(SearchConfig.parse(raw, methods=["B"]).methods) == ["B"]
+
+
+def test_stage_ends_of_the_whole_run_in_short_trials():
+    """The winner's are taken over as they are confirmed; a method without trials can have them."""
+    server = {"name": "multistage", "stages": 2, "betas": [0.5, 0.9]}
+    source = {"server": server, "space": {"server.stage_ends": {"stages": "equal"}}}
+    tuned = inherits("server.stage_ends", server=server, space={"server.lr": {"grid": [1, 2]}})
+    config_of(source, tuned)
+    (problem,) = problems_of(source, tuned, rounds=4)
+    assert problem == (
+        "methods.B.inherit: server: stage_ends ends at 8, but the run has 4 rounds (rounds) (in a "
+        "trial of search.rounds), if 'A' finds server.stage_ends = [4, 8]"
+    )
+    config_of(source, inherits("server.stage_ends", server=server), rounds=4)
