@@ -156,7 +156,8 @@ def _results(report: Report) -> str:
         said = {r.text: r.name for r in reversed(beside)}  # once for all untuned methods
         notes = [f"{name}: {text}." for text, name in reversed(said.items())]
         tables += "".join(f"<p class=note>{escape(note)}</p>" for note in notes)
-    return tables
+    origin = report.summary.origin
+    return f"{tables}<p class=note>{escape(origin)}</p>" if origin else tables
 
 
 def _reference(reference: Reference, heads: int) -> list[str]:

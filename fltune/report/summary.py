@@ -93,6 +93,7 @@ class Summary:
         objectives: all of them, where there are several; the first is the metric.
         seeds: on so many the search ran each config.
         extend: the command that adds to the search; empty where there is none to add to.
+        trial_rounds: the most rounds of a trial, where they are fewer than those of the winners.
     """
 
     name: str
@@ -104,6 +105,17 @@ class Summary:
     objectives: list[str] = field(default_factory=list)
     seeds: int = 1
     extend: str = ""
+    trial_rounds: int | None = None
+
+    @property
+    def origin(self) -> str:
+        """Say where the methods' scores are from, where that is not a whole trial for all."""
+        chosen = {m.trials > 0 for m in self.methods.values() if m.val is not None}
+        if True not in chosen or (self.trial_rounds is None and len(chosen) == 1):
+            return ""
+        length = f" of at most {self.trial_rounds:,} rounds" if self.trial_rounds else ""
+        other = "; over the fresh seeds where nothing was to be chosen" if len(chosen) > 1 else ""
+        return f"{self.metric}: in the winner's trial{length}{other}."
 
     @property
     def headline(self) -> str:

@@ -102,8 +102,8 @@ def _reading(headline: str, summary: Summary, seeds: int) -> str:
         text = "no winner is run on the test split (search.confirm_seeds: 0)"
     if any(m.against_best is not None for m in summary.methods.values()):
         text += "; below it the difference to the best, seed by seed (paired t-test, Holm)"
-    each = f" Each config was run on {summary.seeds} seeds in the search." * (summary.seeds > 1)
-    return f"{text}.{each}"
+    each = f"Each config was run on {summary.seeds} seeds in the search." * (summary.seeds > 1)
+    return " ".join(filter(None, [f"{text}.", each, summary.origin]))
 
 
 def _print_fronts(summary: Summary, console: Console) -> None:
@@ -206,6 +206,7 @@ def markdown(summary: Summary, hint: str) -> str:
     lines = [
         f"Winners by `{summary.metric}` on validation data{seeds}, confirmed on fresh seeds. "
         "Differences to the best are means over paired seeds, with Holm's corrected p.",
+        *filter(None, [summary.origin]),
     ]
     columns = ["method", "best values", summary.metric, "test, mean ± 95%", "difference to best"]
     for cell, methods in summary.by_cell().items():

@@ -239,6 +239,7 @@ class Session:
             objectives=[g.label for g in search.goals] if len(search.goals) > 1 else [],
             seeds=search.seeds,
             extend=self.command("extend"),
+            trial_rounds=search.rounds,
         )
         return summarise(campaign.lanes, blank)
 

@@ -64,6 +64,24 @@ def test_the_table_fits_80_columns_with_every_method_and_its_values():
     assert "python -m fltune ui" in text
 
 
+def test_scores_of_different_origin_are_told():
+    plain = " ".join(printed(summary()).split())
+    assert "winner's trial" not in plain
+    outcome = summary()
+    outcome.trial_rounds = 1000
+    short = " ".join(printed(outcome).split())
+    assert "val/accuracy: in the winner's trial of at most 1,000 rounds. Budget" in short
+    outcome.methods["FedAvg"].trials = 0
+    mixed = "; over the fresh seeds where nothing was to be chosen."
+    assert f"at most 1,000 rounds{mixed}" in " ".join(printed(outcome).split())
+    outcome.trial_rounds = None
+    assert f"val/accuracy: in the winner's trial{mixed}" in " ".join(printed(outcome).split())
+    assert outcome.origin in markdown(outcome, "")
+    for method in outcome.methods.values():
+        method.trials = 0
+    assert outcome.origin == ""
+
+
 def test_brackets_of_values_are_no_markup():
     assert "[relu, tanh]" in printed(summary(), width=140)
     broken = summary(shown={"[/x]": 1.0}, beyond=[])
