@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Series:
         runs: the confirmed ones, by seed.
         lost: whether there are none because every config diverged in the search: then it counts as
             the worst on every seed.
+        chosen: the winner's values, as a person wants to see them.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Series:
     rounds: int
     runs: Sequence[TrialRecord] = ()
     lost: bool = False
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Evidence:
@@ -57,15 +60,12 @@ class Evidence:
     @classmethod
     def planned(cls, config: SearchConfig) -> Evidence:
         """Return the series that a file will have, without runs."""
-        return cls(_series(method) for method in config.methods.values())
+        return cls(_planned(method) for method in config.methods.values())
 
     @classmethod
     def found(cls, lanes: Mapping[str, Lane]) -> Evidence:
         """Return the series of a search with their confirmed runs."""
-        return cls(
-            _series(lane.method, lane.reported, bool(lane.candidates) and lane.chosen is None)
-            for lane in lanes.values()
-        )
+        return cls(_found(lane) for lane in lanes.values())
 
     @property
     def axes(self) -> dict[str, list[str]]:
@@ -109,20 +109,20 @@ class Evidence:
         """Return what a claim names that there is not, with dotted keys."""
         axes, methods = self.axes, list({one.method: None for one in self.series.values()})
         wrong = []
-        for field, name in (("of", claim.of), ("than", claim.than)):
+        for where, name in (("of", claim.of), ("than", claim.than)):
             if name is not None and name not in self.series and name not in methods:
                 known = ", ".join(methods)
-                wrong.append(f"{key}.{field}: no method {name!r}{nearest(name, methods)}; {known}")
+                wrong.append(f"{key}.{where}: no method {name!r}{nearest(name, methods)}; {known}")
         along = {claim.along: claim.labels} if claim.along is not None else {}
         asked = [*along.items(), *((axis, [label]) for axis, label in claim.where.items())]
         for axis, labels in asked:
-            field = "along" if axis == claim.along else f"where.{axis}"
+            where = "along" if axis == claim.along else f"where.{axis}"
             if axis not in axes:
                 known = ", ".join(axes) or "none"
-                wrong.append(f"{key}.{field}: no axis {axis!r}{nearest(axis, axes)}; axes: {known}")
+                wrong.append(f"{key}.{where}: no axis {axis!r}{nearest(axis, axes)}; axes: {known}")
                 continue
             wrong += [
-                f"{key}.{field}: no label {label!r}{nearest(label, axes[axis])}; "
+                f"{key}.{where}: no label {label!r}{nearest(label, axes[axis])}; "
                 f"labels: {', '.join(axes[axis])}"
                 for label in labels
                 if label not in axes[axis]
@@ -145,11 +145,18 @@ class Evidence:
         return wrong or ([] if self.cells(claim) else [f"{key}: it is about no cell"])
 
 
-def _series(method: Method, runs: Sequence[TrialRecord] = (), lost: bool = False) -> Series:
+def _planned(method: Method) -> Series:
     cell = {k: v for k, v in method.scenario.items() if k != "method"}
     name = method.scenario.get("method", method.name)
     rounds = method.experiment(method.first_values()).rounds
-    return Series(method.name, name, cell, rounds, runs, lost)
+    return Series(method.name, name, cell, rounds)
+
+
+def _found(lane: Lane) -> Series:
+    planned, chosen = _planned(lane.method), lane.chosen
+    if chosen is None:
+        return replace(planned, lost=bool(lane.candidates))
+    return replace(planned, runs=lane.reported, chosen=lane.method.readable(chosen.values))
 
 
 def read(

@@ -304,8 +304,7 @@ def results_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
         whole = [run for run in one.runs if run.status != "diverged"]
         cells = [mean_and_half([r.metrics.get(m, float("nan")) for r in whole]) for m in metrics]
         diverged = "all" if one.lost else str(len(one.runs) - len(whole))
-        settings = one.runs[0].values if one.runs else {}
-        chosen = ", ".join(f"{k} = {v}" for k, v in settings.items()) or "-"
+        chosen = ", ".join(f"{k} = {v}" for k, v in one.chosen.items()) or "-"
         rows.append([one.name, chosen, *cells, str(len(one.runs)), diverged])
     return ["method", "chosen", *metrics, "seeds", "diverged"], rows
 
