@@ -84,13 +84,18 @@ def alone(lane: Lane, candidate: Candidate, frozen: Path) -> str:
     It is run on the first seed. Empty for a config whose tied value cannot be computed.
     """
     try:
-        point = lane.method.space.resolve(candidate.values, lane.beside)
+        point = lane.method.space.resolve(candidate.values, _beside(lane, candidate))
     except ValueError:
         return ""
     values = {**point, "seed": lane.seeds[0]}
     sets = " ".join(f"--set {shlex.quote(f'{k}={json.dumps(v)}')}" for k, v in values.items())
     method = shlex.quote(lane.method.name)
     return f"python -m fltune run {shlex.quote(str(frozen))} --method {method} {sets}"
+
+
+def _beside(lane: Lane, candidate: Candidate) -> dict[str, Any]:
+    """Return what its trials set beside its point; one without trials is confirmed only."""
+    return lane.beside if candidate.seeds or candidate.runs else {}
 
 
 def _reason(candidate: Candidate, runs: Sequence[TrialRecord]) -> str:
@@ -108,7 +113,7 @@ def _reason(candidate: Candidate, runs: Sequence[TrialRecord]) -> str:
 def _meaning(lane: Lane, candidate: Candidate) -> dict[str, Any]:
     """Return what follows from the drawn values: ties, pairs, and stages written out."""
     try:
-        readable = lane.method.space.readable(candidate.values, lane.beside)
+        readable = lane.method.space.readable(candidate.values, _beside(lane, candidate))
     except ValueError:
         return {}
     return {k: v for k, v in readable.items() if candidate.values.get(k) != v}

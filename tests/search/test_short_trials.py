@@ -185,3 +185,11 @@ def test_a_trial_run_alone_is_as_short_and_nobody_compares_its_score(tmp_path):
     for record, beside in ((lane.candidates[0].runs[0], lane.beside), (lane.reported[0], None)):
         kept = yaml.safe_load(_own_config(config.method("A"), record, beside))
         assert kept["rounds"] == (8 if beside is None else 4)
+
+
+def test_a_config_that_is_confirmed_only_is_run_alone_over_all_rounds(tmp_path):
+    config = config_of({"A": {"space": {"server.lr": {"grid": [1.0]}}}}, rounds=4)
+    lane = Night(config, Disk(tmp_path), end=well).work().lanes["A"]
+    assert not lane.tried
+    found = explain(lane, lane.chosen, tmp_path / "frozen.yaml", Console(quiet=True))
+    assert "rounds=4" not in found["command"]
