@@ -103,9 +103,10 @@ def _algorithms_index(entries: Mapping[str, Mapping[str, Any]]) -> str:
             "",
             "Each is one file in `fltune/algorithms/`, held to exact trajectories in float64. "
             "Traffic is in floats per active client and round, d is the number of the model's "
-            "parameters. A method combines with any [server optimizer](../reference/servers.md) "
-            "and any [compression](../reference/compressors.md); what no paper defines is named "
-            "when it starts.",
+            "parameters. Most methods combine with any "
+            "[server optimizer](../reference/servers.md) and any "
+            "[compression](../reference/compressors.md); what no paper defines is named when it "
+            "starts, and what cannot be is refused. Each page says which.",
             "",
             *_table(("method", "paper", "sends", "keeps"), rows),
             "",
@@ -216,8 +217,24 @@ def _kind(kind: str) -> str:
     return "\n".join(lines)
 
 
+FILE = {
+    "experiment": "one run, see below; the methods differ from it",
+    "methods": "by name, what is different of each: any key of the experiment, and its `space`, "
+    "`points` (where to start) and `inherit` (values of another method's winner)",
+    "scenarios": "axes of cells: by axis and label, what is set there",
+    "tune": "in which cells, and by which method, the values are found",
+    "search": "the budget, and how winners are chosen, see below",
+    "tracking, resources, ray": "where it is recorded and runs, see below",
+    "name": "of the search; left out: the file's name and the time",
+    "extends": "another file that this one lies over",
+    "about, claims, figure, numbers": "whose experiment it is, and what `fltune reproduce` judges",
+}
+
+
 def _keys() -> str:
     lines = ["# Keys of a file", "", "Dotted, and the same in files, in `--set` and in MLflow.", ""]
+    rows = [(", ".join(f"`{k}`" for k in key.split(", ")), what) for key, what in FILE.items()]
+    lines += ["## The file", "", *_table(("section", "what it holds"), rows), ""]
     for name, (model, what) in SECTIONS.items():
         rows = [
             (f"`{key}`", _shown(field.get_default(call_default_factory=True)), field.description)

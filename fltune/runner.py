@@ -26,6 +26,7 @@ from fltune.federation import (
 )
 from fltune.federation.evaluation import ClientScores, Columns
 from fltune.federation.history import Row
+from fltune.federation.interrupted import interruptible
 from fltune.federation.precision import matrix_products
 from fltune.federation.processes import Number, Processes
 from fltune.federation.quiet import quiet
@@ -168,6 +169,7 @@ def run(
     Raises:
         ConfigError, DataError: what the config alone could not show.
         RunFailedError: one of several processes was lost.
+        KeyboardInterrupt: Ctrl-C; with ``checkpoint`` what was saved is kept, and can be resumed.
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.parse(experiment)
@@ -178,7 +180,7 @@ def run(
     helping = Processes(processes)
     built = build(experiment, on_row, [helping], checkpoint, data)
     started = time.perf_counter()
-    with quiet(), matrix_products(experiment.precision):
+    with quiet(), interruptible(), matrix_products(experiment.precision):
         built.trainer.fit(
             built.module,
             built.datamodule,

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -103,11 +104,12 @@ class Team:
 
     Raises:
         ConfigError: the network or the losses cannot be pickled.
+        RunFailedError: the system starts no more processes.
     """
 
     def __init__(self, network: FlatNetwork, losses: Losses, sgd: LocalSGD, processes: int) -> None:
         self.processes = processes
-        self._waiting: list[Worker] = []
+        self._workers: list[Worker] = []
         self._data: Split | None = None
         try:
             setting = pickle.dumps((network, losses, sgd, torch.get_num_threads()))
@@ -116,11 +118,20 @@ class Team:
                 f"processes: found {processes}, but the model cannot be sent to other processes "
                 f"({error}); define it in a module that can be imported, or use one process"
             ) from error
-        self._samples, self._round = SharedMemory(), SharedMemory()
-        files = (self._samples.file, self._round.file)
-        self._workers = [_start(setting, files) for _ in range(processes - 1)]
-        self._waiting += self._workers
-        self.close = weakref.finalize(self, _end, self._workers, (self._samples, self._round))
+        self._samples, self._round, kept = SharedMemory(), SharedMemory(), SharedMemory()
+        kept.store(setting)  # a pipe would make us wait until the worker has imported torch
+        memories = (kept, self._samples, self._round)
+        self.close = weakref.finalize(self, _end, self._workers, memories)
+        try:
+            for _ in range(processes - 1):
+                self._workers.append(_start([memory.file for memory in memories]))
+        except OSError as error:
+            self.close()
+            raise RunFailedError(
+                f"a worker process of this run cannot be started ({error.strerror}); run again "
+                "with fewer processes"
+            ) from error
+        self._waiting = list(self._workers)
 
     def ready(self) -> bool:
         """Whether all workers have started.
@@ -240,7 +251,7 @@ def _copy_rows(to: Tensor, source: Tensor, places: list[int]) -> None:
         to[i].copy_(source[i])
 
 
-def _start(setting: bytes, files: tuple[int, int]) -> Worker:
+def _start(files: Sequence[int]) -> Worker:
     ours, theirs = Pipe()
     descriptors = (theirs.fileno(), *files)
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
@@ -252,7 +263,6 @@ def _start(setting: bytes, files: tuple[int, int]) -> Worker:
         stdin=subprocess.DEVNULL,
     )
     theirs.close()  # else the end of the worker would not be seen
-    ours.send_bytes(setting)
     return Worker(process, ours)
 
 

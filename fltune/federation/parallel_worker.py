@@ -1,6 +1,6 @@
 """A worker of a team: does its shares of cohorts until its parent is gone.
 
-    python -m fltune.federation.parallel_worker CONNECTION SAMPLES ROUND
+    python -m fltune.federation.parallel_worker CONNECTION SETTING SAMPLES ROUND
 
 The arguments are descriptors of open files that :mod:`fltune.federation.parallel` passes on.
 """
@@ -70,10 +70,12 @@ class Helper:
         return True
 
 
-def main(connection: Connection, samples: SharedMemory, round: SharedMemory) -> None:
+def main(
+    connection: Connection, setting: SharedMemory, samples: SharedMemory, round: SharedMemory
+) -> None:
     """Do shares until the parent closes the connection, or is gone."""
     try:
-        helper = Helper(pickle.loads(connection.recv_bytes()), samples, round)
+        helper = Helper(pickle.loads(setting.stored()), samples, round)
         connection.send_bytes(pickle.dumps(Answer()))
         while True:
             if helper.do(pickle.loads(connection.recv_bytes())):
@@ -86,5 +88,5 @@ def main(connection: Connection, samples: SharedMemory, round: SharedMemory) -> 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which then hangs up
-    first, second, third = map(int, sys.argv[1:])
-    main(Connection(first), SharedMemory(second), SharedMemory(third))
+    first, *files = map(int, sys.argv[1:])
+    main(Connection(first), *map(SharedMemory, files))

@@ -105,7 +105,7 @@ class Processes(L.Callback):
             return
         try:
             self._team = self._build(module, number)
-        except ConfigError:  # a model that cannot be sent: one process is what was asked for
+        except (ConfigError, RunFailedError):  # one process is what was asked for
             self.number = 1
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

@@ -50,6 +50,17 @@ class SharedMemory:
         if size > os.fstat(self.file).st_size:
             os.ftruncate(self.file, -(size // -mmap.PAGESIZE) * mmap.PAGESIZE)
 
+    def store(self, data: bytes) -> None:
+        """Write bytes, from the beginning."""
+        self.reserve(len(data))
+        with mmap.mmap(self.file, len(data)) as whole:
+            whole[:] = data
+
+    def stored(self) -> bytes:
+        """Return all bytes, zeros behind those that were stored."""
+        with mmap.mmap(self.file, 0) as whole:
+            return whole[:]
+
     def tensors(self, layout: Layout) -> dict[str, Tensor]:
         """Return the tensors of a layout, views of the memory."""
         size = os.fstat(self.file).st_size

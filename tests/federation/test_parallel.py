@@ -1,6 +1,7 @@
 """Runs with several processes: the same digits, an end with the run, a word when one is lost."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +26,9 @@ from fltune.federation import (
     parallel,
     processes,
 )
+from fltune.federation.flat import FlatNetwork
 from fltune.federation.losses import cross_entropy
-from fltune.federation.parallel import possible
+from fltune.federation.parallel import Team, possible
 from fltune.federation.processes import Processes
 from fltune.federation.quiet import quiet
 from fltune.models.mlp import MLP
@@ -151,6 +153,31 @@ def test_a_model_that_cannot_be_sent_is_refused():
 
 
 @needs_linux
+def test_a_worker_that_never_comes_to_life_is_told_of_and_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(parallel.sys, "executable", shutil.which("true"))
+    large = FlatNetwork(nn.Linear(1000, 1000))  # more than a pipe holds
+    team = Team(large, cross_entropy, LocalSGD(), 2)
+    with pytest.raises(RunFailedError, match="ended with exit code 0"):
+        team.wait()
+    team.close()
+
+
+@needs_linux
+def test_a_process_that_cannot_be_started(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(parallel.subprocess, "Popen", refuse)
+    with pytest.raises(RunFailedError, match=r"cannot be started \(Resource temporarily unavailable\)"):
+        fit(2)
+    for name, value in (("free_cores", lambda: 2), ("SECONDS_PER_ROUND", 0), ("SECONDS_LEFT", 0)):
+        monkeypatch.setattr(processes, name, value)
+    hopeful = Processes("auto")
+    fit(hopeful)
+    assert hopeful.used == 1
+
+
+@needs_linux
 def test_workers_end_with_their_parent(tmp_path):
     """Even if it is killed and can tell nobody; a script needs no main guard."""
     script = tmp_path / "script.py"
@@ -223,7 +250,7 @@ def test_numbers_of_processes():
 
 @needs_linux
 def test_a_cohort_of_one_bundle_disturbs_no_worker(monkeypatch):
-    monkeypatch.setattr(parallel, "_start", lambda setting, files: None)  # would fail if asked
+    monkeypatch.setattr(parallel, "_start", lambda files: None)  # would fail if asked
     monkeypatch.setattr(parallel, "_end", lambda workers, memories: None)
     monkeypatch.setattr(parallel.Team, "ready", lambda team: True)
     assert torch.equal(fit(2, strategy="dense").x, fit(1, strategy="dense").x)
