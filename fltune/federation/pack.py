@@ -13,7 +13,9 @@ that they would have had without it. Packs write no checkpoints: an interrupted 
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,6 +63,7 @@ class Pack(L.LightningModule):
         self.eval_every = eval_every
         self.on_round = on_round
         self._since = 0.0
+        self._apart: dict[Any, int] = {}
         self._chunks: list[tuple[Tensor, Tensor]] = []
 
     @property
@@ -116,9 +119,31 @@ class Pack(L.LightningModule):
             groups.setdefault(key, []).append((member, request))
 
         self.each(ask)
-        for group in groups.values():
-            for (member, request), result in zip(group, _solve(cohort, group), strict=True):
+        for key, group in groups.items():
+            results, error = self._solved(cohort, key, group)
+            for (member, request), result in zip(group, results, strict=True):
                 self._guarded(member, _answer, member, request, result)
+            if error is not None and all(member in self.working for member, _ in group):
+                self._apart[key] = len(group)  # it was none of the members
+                warnings.warn(
+                    f"{len(group)} runs of a pack go on one by one: {error}", stacklevel=1
+                )
+
+    def _solved(
+        self, cohort: Cohort, key: Any, group: Group
+    ) -> tuple[Sequence[LocalResult | None], Exception | None]:
+        """Return each member's result of one computation, None where each is to solve for itself.
+
+        With them what went wrong: one by one, it shows whose problem cannot be solved. If it is
+        nobody's, as for want of memory, only a smaller group tries again.
+        """
+        alone = [None] * len(group)
+        if len(group) == 1 or len(group) >= self._apart.get(key, math.inf):
+            return alone, None
+        try:
+            return _solve(cohort, group), None
+        except Exception as error:
+            return alone, error
 
     @torch.no_grad()
     def on_train_batch_end(self, outputs: Any, batch: Cohort, batch_idx: int) -> None:
@@ -149,25 +174,20 @@ class Pack(L.LightningModule):
                 self._dismiss(member)
 
 
-def _solve(cohort: Cohort, group: Group) -> Sequence[LocalResult | None]:
-    """Return each member's result of one computation; None where each is to solve for itself."""
+def _solve(cohort: Cohort, group: Group) -> Sequence[LocalResult]:
+    """Return each member's result of one computation."""
     times, solver = len(group), group[0][0].module.solver
-    if times == 1:
-        return [None]
     assert cohort.plan is not None
-    try:
-        problem, lr = merge([request for _, request in group], len(cohort.clients))
-        full = cohort.full_batch() if problem.exact or problem.start_gradient else None
-        result = solver.solve(
-            problem,
-            cohort.data,
-            repeat_plan(cohort.plan, times),
-            lr,
-            cohort.keys.repeat(times),
-            None if full is None else repeat_plan(full, times),
-        )
-    except Exception:  # one by one, it shows whose problem cannot be solved
-        return [None] * times
+    problem, lr = merge([request for _, request in group], len(cohort.clients))
+    full = cohort.full_batch() if problem.exact or problem.start_gradient else None
+    result = solver.solve(
+        problem,
+        cohort.data,
+        repeat_plan(cohort.plan, times),
+        lr,
+        cohort.keys.repeat(times),
+        None if full is None else repeat_plan(full, times),
+    )
     return split(result, times)
 
 

@@ -71,7 +71,7 @@ class _Pack:
     ) -> None:
         self.members = [job["member"] for job in jobs]
         self.senders = [
-            Sender(search, experiment_of(job), partial(self._collect, job["member"]))
+            Sender(search, experiment_of(job), partial(self._collect, job["member"]), len(jobs))
             for job in jobs
         ]
         self.over: set[int] = set()

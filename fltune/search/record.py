@@ -31,7 +31,8 @@ class TrialRecord:
         comm: up_bits and down_bits.
         participation: tau_max, tau_avg and how evenly clients took part.
         client_samples: samples processed by clients.
-        seconds: training time; of a run in a pack, its share of it.
+        seconds: training time; of a run in a pack, its share of it; of one that was stopped or
+            failed, up to its last report.
         strategy: how the local solver worked.
         node: the machine that ran it, by name and address.
         by_client: the last validation, client by client: see
@@ -73,6 +74,7 @@ class TrialRecord:
         self.rows += result.get("rows", [])
         self.scores = list(result.get("scores", self.scores))
         self.violations = list(result.get("violations", self.violations))
+        self.seconds = result.get("seconds", self.seconds)
         if "hostname" in result:  # Ray's own columns
             self.node = f"{result['hostname']} ({result['node_ip']})"
         if not result.get("finished"):
@@ -81,14 +83,14 @@ class TrialRecord:
             self.fail(result["message"])
             return
         self.status, self.message = result["status"], result["message"]
-        for name in ("metrics", "comm", "participation", "seconds", "strategy"):
+        for name in ("metrics", "comm", "participation", "strategy"):
             setattr(self, name, result[name])
         self.client_samples = int(result["client_samples"])
         self.by_client = result.get("by_client", {})
 
     def restart(self) -> None:
         """Forget what a worker reported before it died: the run starts again."""
-        self.rows, self.scores, self.violations = [], [], []
+        self.rows, self.scores, self.violations, self.seconds = [], [], [], 0.0
 
     def stop_early(self) -> None:
         """The scheduler ended it."""

@@ -119,6 +119,7 @@ class Sender:
         search: says how a run is judged.
         experiment: the run.
         send: takes a report.
+        together: how many runs share the time, as members of a pack.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Sender:
         search: SearchSettings,
         experiment: Experiment,
         send: Callable[[dict[str, Any]], None],
+        together: int = 1,
     ) -> None:
         self.experiment = experiment
         self.send = send
@@ -134,7 +136,8 @@ class Sender:
         self._scores = self._judge.worst
         self._waiting: list[Row] = []
         self._row: Row = {}
-        self._sent = time.monotonic()
+        self._sent = self._began = time.monotonic()
+        self._together = together
 
     def add(self, row: Row) -> None:
         """Take a row; the last one waits for the final report.
@@ -163,6 +166,7 @@ class Sender:
             "scores": scores,
             "violations": violations,
             "rows": rows,
+            "seconds": (self._sent - self._began) / self._together,
         }
 
     def rest(self, diverged: bool) -> dict[str, Any]:

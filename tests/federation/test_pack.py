@@ -313,6 +313,23 @@ def test_who_raises_hurts_nobody(fault):
         assert_alike(packed[i], Job(lr).fit())
 
 
+def test_what_cannot_be_solved_together_is_told_once_and_solved_one_by_one(monkeypatch):
+    asked = []
+
+    def too_much(requests, clients):
+        asked.append(len(requests))
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("fltune.federation.pack.merge", too_much)
+    packed = [Job(0.1), Job(0.2, callbacks=[StopAfter(2)]), Job(0.3)]
+    with pytest.warns(UserWarning, match="runs of a pack go on one by one: no room") as said:
+        together(*packed)
+    assert asked == [3, 2]  # of five rounds: again only when there were fewer
+    assert sum("go on one by one" in str(one.message) for one in said) == 2
+    for job, lr in ((packed[0], 0.1), (packed[2], 0.3)):
+        assert_alike(job, Job(lr).fit())
+
+
 def test_who_cannot_start_hurts_nobody():
     twice = Job(0.2, callbacks=[FedSGD()])
     packed = [Job(0.1), twice]

@@ -168,7 +168,7 @@ def test_a_process_that_cannot_be_started(monkeypatch):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(parallel.subprocess, "Popen", refuse)
-    with pytest.raises(RunFailedError, match=r"cannot be started \(Resource temporarily unavailable\)"):
+    with pytest.raises(RunFailedError, match="a worker process of this run cannot be started"):
         fit(2)
     for name, value in (("free_cores", lambda: 2), ("SECONDS_PER_ROUND", 0), ("SECONDS_LEFT", 0)):
         monkeypatch.setattr(processes, name, value)

@@ -5,6 +5,7 @@ from fake_workers import DRAWN, config_of, row_at
 
 from fltune.search.candidate import Candidate
 from fltune.search.jobs import make_job
+from fltune.search.record import TRIAL, TrialRecord
 from fltune.search.trainable import Sender, train, without_gpu
 
 
@@ -24,6 +25,24 @@ def test_a_scheduler_sees_each_row_at_once_but_never_the_last(monkeypatch):
     rest = sender.rest(diverged=False)
     assert [row["round"] for row in rest["rows"]] == [8]
     assert rest["scores"] == pytest.approx([0.25])
+
+
+def test_a_report_says_how_long_the_run_has_taken(monkeypatch):
+    clock = iter([100.0, 103.0, 106.0]).__next__
+    monkeypatch.setattr("fltune.search.trainable.time.monotonic", clock)
+    config = config_of({"A": DRAWN}, scheduler="asha")
+    sent, method = [], config.method("A")
+    experiment = method.experiment({"server.lr": 0.5})
+    sender = Sender(config.settings.search, experiment, sent.append, together=3)
+    record = TrialRecord("A", TRIAL, 0, {}, 1)
+    for round in (2, 4):
+        sender.add(row_at(round, 0.5))
+        record.take(sent[-1])
+    assert [entry["seconds"] for entry in sent] == [1.0, 2.0]
+    record.stop_early()
+    assert record.seconds == 2.0
+    record.restart()
+    assert record.seconds == 0.0
 
 
 def test_without_a_scheduler_rows_are_sent_together():
