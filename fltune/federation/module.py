@@ -20,6 +20,7 @@ from fltune.algorithms import base  # the module: it imports this package while 
 from fltune.federation.client_state import ClientState
 from fltune.federation.clock import Clock, Visit
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
+from fltune.federation.compression.messages import fresh_memory, send, without_memory
 from fltune.federation.datamodule import Cohort, FederatedDataModule
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.layout import channels_last, prefers_channels_last
@@ -30,17 +31,9 @@ from fltune.federation.strategies import FASTEST
 from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
 
-MEMORY = "memory@"
-"""Client rows of error feedback: ``memory@update`` is what was lost of the entry ``update``."""
-
 _COUNTS = ("bits_up", "bits_down", "client_samples", "seconds")
 _VALUES = ("x", "pseudo_gradient", "round_metrics", "server_state", "_pending", "_round")
 _BY_ROUND = {*_VALUES, *_COUNTS, "_current_fx_name"}  # the last is Lightning's, 29 times a round
-
-
-def _own(stored: base.State) -> base.State:
-    """Return the algorithm's part of client rows."""
-    return {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
 
 
 class FederatedModule(L.LightningModule):
@@ -141,7 +134,10 @@ class FederatedModule(L.LightningModule):
         if source is not None:
             self._check(source)
         self.server_state = self.algorithm.server_state(x, self.num_clients)
-        template = {**self.algorithm.client_state(x), **self._fresh_memory(x)}
+        template = {
+            **self.algorithm.client_state(x),
+            **fresh_memory(self.compressor, self.algorithm.compressed, x),
+        }
         self.client_state = ClientState(template, self.num_clients, self.device)
         if self._restored is not None:
             saved = self._restored["server"]
@@ -171,11 +167,6 @@ class FederatedModule(L.LightningModule):
         self._account(cohort, result, info)
         self.x, self.server_state, clients = self.algorithm.initialise(x, result, info)
         self._clients.scatter(cohort.clients, {**self._clients.gather(cohort.clients), **clients})
-
-    def _fresh_memory(self, x: Tensor) -> base.State:
-        """What error feedback remembers of a client that has sent nothing yet."""
-        names = self.algorithm.compressed if self.compressor.error_feedback else ()
-        return {MEMORY + name: torch.zeros_like(x) for name in names}
 
     def _solve(self, problem: LocalProblem, cohort: Cohort, info: base.RoundInfo) -> LocalResult:
         assert cohort.plan is not None
@@ -211,7 +202,7 @@ class FederatedModule(L.LightningModule):
             return None
         stored = self._clients.gather(cohort.clients)
         self._round = cohort, x, stored, info
-        return self.algorithm.local_problem(x, self._server, _own(stored), info)
+        return self.algorithm.local_problem(x, self._server, without_memory(stored), info)
 
     def solve(self, problem: LocalProblem) -> LocalResult:
         """Let the cohort of the round in progress solve its problem."""
@@ -221,25 +212,14 @@ class FederatedModule(L.LightningModule):
     def answer(self, result: LocalResult) -> None:
         """Go on with what the cohort's work led to, up to the pseudo-gradient."""
         cohort, x, stored, info = self._round
-        message, clients = self.algorithm.uplink(x, self._server, _own(stored), result, info)
-        message, memory = self._compress(message, stored, cohort.keys)
-        self._aggregate(x, message, info)
-        self._pending = message, {**clients, **memory}, info
+        own = without_memory(stored)
+        message, clients = self.algorithm.uplink(x, self._server, own, result, info)
+        sent = send(self.compressor, self.algorithm.compressed, message, stored, cohort.keys)
+        self._aggregate(x, sent.message, info)
+        self._pending = sent.message, {**clients, **sent.memory}, info
         self._account(cohort, result, info)
+        self.round_metrics |= sent.quality
         del self._round  # its rows are not to outlive the round
-
-    def _compress(
-        self, message: base.State, stored: base.State, keys: Tensor
-    ) -> tuple[base.State, base.State]:
-        """Return the message as the server decodes it, and what error feedback now remembers."""
-        decoded, memory = dict(message), {}
-        for entry, name in enumerate(self.algorithm.compressed):
-            key, vector, kept = keys + entry, message[name], MEMORY + name
-            if kept in stored:
-                decoded[name], memory[kept] = self.compressor.with_memory(vector, stored[kept], key)
-            else:
-                decoded[name] = self.compressor(vector, key)
-        return decoded, memory
 
     def _aggregate(self, x: Tensor, message: base.State, info: base.RoundInfo) -> None:
         self.pseudo_gradient, self.server_state = self.algorithm.aggregate(

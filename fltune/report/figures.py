@@ -227,7 +227,7 @@ def _history(row: Row, lane: Lane) -> View:
         return View(row.name, f"No trial of {row.name} completed: {counts}.")
     kept = [c for c in complete if c.feasible] or complete  # as winners are chosen
     better = max if lane.judge.directions[0] == "maximize" else min
-    figure = go.Figure(trial_marks(lane, ended, [c.number for c in ended], heights(lane, ended)))
+    figure = go.Figure(trial_marks(ended, [c.number for c in ended], heights(lane, ended)))
     best = list(accumulate((c.scores[0] for c in kept), better))
     figure.add_trace(
         go.Scatter(
@@ -265,12 +265,11 @@ def heights(lane: Lane, candidates: Sequence[Candidate]) -> list[float]:
 
 
 def trial_marks(
-    lane: Lane, candidates: Sequence[Candidate], x: Sequence[Any], y: Sequence[Any], **rest: Any
+    candidates: Sequence[Candidate], x: Sequence[Any], y: Sequence[Any], **rest: Any
 ) -> list[go.Scatter]:
     """Return a trace for each way to end: a mark per trial, whose values are read on hovering.
 
     Args:
-        lane: of the method.
         candidates: ended trials.
         x, y: their places.
         rest: of each trace.

@@ -28,7 +28,7 @@ def _front(row: Row, lane: Lane) -> View:
     if not lane.front:
         return View(row.name, f"{row.name} has no completed trial.")
     labels = [goal.label for goal in lane.search.goals]
-    marks = trial_marks(lane, ended, _scores(ended, 0), _scores(ended, 1))
+    marks = trial_marks(ended, _scores(ended, 0), _scores(ended, 1))
     drawn = go.Figure(marks)
     best = sorted(lane.front, key=lambda c: c.scores)
     drawn.add_trace(

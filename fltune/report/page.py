@@ -104,8 +104,7 @@ def artifacts(report: Report) -> dict[str, str]:
     drawn = Pictures.of(report)
     files = {"comparison.html": as_html(report, drawn)}
     for picture in drawn.all:
-        views = {v.label: None if v.figure is None else v.figure for v in picture.views}
-        plain = {label: f and json.loads(f.to_json()) for label, f in views.items()}
+        plain = {v.label: v.figure and json.loads(v.figure.to_json()) for v in picture.views}
         files[f"figures/{picture.key}.json"] = json.dumps({"title": picture.title, "views": plain})
     return files
 

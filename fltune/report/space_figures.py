@@ -297,7 +297,7 @@ def _slices(row: Row, lane: Lane) -> View:
     for place, (name, dimension) in enumerate(parameters.items(), start=1):
         having = [c for c in ended if name in c.values]
         x = _places(dimension, [c.values[name] for c in having])
-        marks = trial_marks(lane, having, x, _heights(lane, ended, having), legendgroup="ends")
+        marks = trial_marks(having, x, _heights(lane, ended, having), legendgroup="ends")
         for trace in marks:
             trace.showlegend = place == 1
         figure.add_traces(marks, rows=place, cols=1)
@@ -355,7 +355,7 @@ def _map(row: Row, lane: Lane) -> View:
         return View(row.name, _nothing(row, lane))
     ended = [c for c in _ended(lane) if all(name in c.values for name in chosen)]
     x, y = ([c.values[name] for c in ended] for name in chosen)
-    figure = go.Figure(trial_marks(lane, ended, x, y))
+    figure = go.Figure(trial_marks(ended, x, y))
     complete = [c for c in ended if c.status == "complete"]
     for trace in figure.data:
         trace.marker.size = 13

@@ -12,7 +12,7 @@ from fltune.algorithms.fedavg import FedAvg
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import LocalProblem, LocalSGD
-from fltune.federation.compression import COMPRESSORS, Grid, TopK
+from fltune.federation.compression import COMPRESSORS, Compressor, Grid, TopK
 
 A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]], [[3.0, -0.5], [-0.5, 1.0]]]
 B = [[1.0, 0.0], [-1.0, 2.0], [0.5, -1.0]]
@@ -160,3 +160,32 @@ def test_weights_act_on_what_was_decoded():
         for a, b in zip(A, B, strict=True)
     ]
     torch.testing.assert_close(recorded.d[0], weighted_sum(weights, torch.stack(updates)))
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_a_round_says_how_much_of_its_messages_was_lost(feedback):
+    class Logged(Watched):
+        log = []  # noqa: RUF012 - of this test
+
+    cohorts = [[0, 1, 2], [0, 2]]
+    _, module = fit(
+        quadratics(A, B),
+        x0=[1.0, -1.0],
+        cohorts=cohorts,
+        algorithm=Logged(),
+        compressor=TopK(1, error_feedback=feedback),
+    )
+    clients, wanted, got = Logged.log[-1]
+    if feedback:  # what was left of round 0 goes along
+        _, before, sent = Logged.log[0]
+        wanted = wanted + (before - sent)[clients]
+    q = (got - wanted).square().sum() / wanted.square().sum()
+    torch.testing.assert_close(module.round_metrics["compression/q"], q)
+    assert 0 < q <= module.round_metrics["compression/bound"] == 0.5
+
+
+def test_without_compression_nothing_is_lost():
+    for compressor in (Compressor(), Compressor(error_feedback=True)):
+        _, module = fit(quadratics(A, B), x0=[1.0, -1.0], cohorts=[[0, 1]], compressor=compressor)
+        assert module.round_metrics.get("compression/q", 0.0) == 0.0
+        assert compressor.error_feedback == ("compression/q" in module.round_metrics)

@@ -75,6 +75,19 @@ class Compressor(Checked):
         """Return an upper bound on q(v) over all vectors of this length."""
         return max(self.block_bound(n) for _, n in self.blocks(dimension))
 
+    def quality(self, v: Tensor, decoded: Tensor) -> Tensor:
+        """Return the empirical q of some messages, to be compared with :meth:`bound`.
+
+        sum |decoded - v|^2 / sum |v|^2 over all rows; 0 where all of v is 0. The mean over draws
+        is at most the bound; a single draw may exceed it.
+
+        Args:
+            v: what was compressed [C, d], the memory of error feedback included.
+            decoded: what the receiver decodes of it [C, d].
+        """
+        lost, total = (decoded - v).square().sum(), v.square().sum()
+        return torch.where(total == 0, 0.0, lost / total)
+
     def uniforms(self, v: Tensor, keys: Tensor) -> Tensor:
         """Return the random numbers of a compression, a row for each of the int64 keys [C]."""
         count = sum(count * self.draws(n) for count, n in self.blocks(v.shape[1]))

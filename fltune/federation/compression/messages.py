@@ -1,0 +1,75 @@
+"""A round's messages on their way to the server: what is decoded, kept by clients, and lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fltune.federation.compression.base import Compressor
+
+MEMORY = "memory@"
+"""Client rows of error feedback: ``memory@update`` is what was lost of the entry ``update``."""
+
+Entries = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The messages of a cohort.
+
+    Attributes:
+        message: entries [C, d] as the server decodes them.
+        memory: client rows that error feedback now remembers.
+        quality: of the compression: ``compression/q``, the empirical q over all of the cohort's
+            compressed vectors, and ``compression/bound``, what its mean over draws does not exceed;
+            empty where nothing is compressed.
+    """
+
+    message: Entries
+    memory: Entries = field(default_factory=dict)
+    quality: Entries = field(default_factory=dict)
+
+
+def fresh_memory(compressor: Compressor, names: Sequence[str], x: Tensor) -> Entries:
+    """Return what error feedback remembers of a client that has sent nothing yet."""
+    return {MEMORY + name: torch.zeros_like(x) for name in names if compressor.error_feedback}
+
+
+def without_memory(stored: Entries) -> Entries:
+    """Return the algorithm's part of client rows."""
+    return {k: v for k, v in stored.items() if not k.startswith(MEMORY)}
+
+
+def send(
+    compressor: Compressor, names: Sequence[str], message: Entries, stored: Entries, keys: Tensor
+) -> Sent:
+    """Compress and decode some entries of a message.
+
+    Args:
+        compressor: of the run.
+        names: the entries that are compressed.
+        message: what the clients want to send, [C, d].
+        stored: their rows, with the memory of error feedback if there is such.
+        keys: int64 [C], randomness of each client in this round.
+    """
+    if type(compressor) is Compressor and not compressor.error_feedback:
+        return Sent(message)
+    decoded, memory, wanted = dict(message), {}, {}
+    for entry, name in enumerate(names):
+        key, vector, kept = keys + entry, message[name], MEMORY + name
+        if kept in stored:
+            decoded[name], memory[kept] = compressor.with_memory(vector, stored[kept], key)
+            vector = decoded[name] + memory[kept]
+        else:
+            decoded[name] = compressor(vector, key)
+        wanted[name] = vector
+    if not wanted:
+        return Sent(decoded)
+    before, after = torch.cat([*wanted.values()], 1), torch.cat([decoded[k] for k in wanted], 1)
+    dimension = message[names[0]].shape[1]
+    bound = after.new_tensor(compressor.bound(dimension))
+    quality = {"compression/q": compressor.quality(before, after), "compression/bound": bound}
+    return Sent(decoded, memory, quality)
