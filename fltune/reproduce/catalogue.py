@@ -94,6 +94,11 @@ def views_beside(entry: Entry, spaces: Path) -> list[str]:
     return [one.path.stem for one in ours if one.path.stem != entry.name]
 
 
+def names(spaces: Path, mini: bool = False) -> set[str]:
+    """Return the names of the papers' files, or of the small variants; none without the folder."""
+    return {one.path.stem for one in _judged(spaces) if bool(one.stands_for) == mini}
+
+
 def _judged(spaces: Path) -> list[_Named]:
     return [entry for entry in map(_Named.read, space_files(spaces)) if entry.judged]
 

@@ -24,9 +24,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fltune import dotted
-from fltune.errors import ConfigError
+from fltune.errors import ConfigError, nearest
 from fltune.experiment import Count
-from fltune.schema import Real, Section, problem, problems, validate
+from fltune.schema import Real, Section, located, problem, problems, validate
+from fltune.search.objective import METRICS, check_metric
 
 StatisticName = Literal[
     "level",
@@ -43,6 +44,12 @@ Take = Literal["last", "mean", "sd", "best", "rounds", "equal_bits", "equal_upli
 
 TWO_SIDED = ("difference", "ratio", "growth", "ratio_growth")
 """Statistics that compare ``of`` with ``than``."""
+OF_A_RUN = ("tau_max", "tau_avg", "coverage", "fairness", "count_cv")
+"""What a run's end says of ``participation``, besides the totals of its rows."""
+ENDS = ("test/accuracy", "test/loss", *METRICS, *(f"participation/{name}" for name in OF_A_RUN))
+"""Metrics that a run may end with."""
+EXACT = ("comm/up_bits", "comm/down_bits")
+"""Metrics that are counted and not estimated: every seed has the same, if cohorts have one size."""
 ALONG = ("smallest_step", "largest_step", "spread", "growth", "ratio_growth")
 """Statistics that go from label to label of an axis."""
 
@@ -75,6 +82,42 @@ class Reading(Section):
             raise problem(f"take: {self.take} {word} a target")
         return self
 
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        """Refuse what no run has: it would be found out after the training."""
+        told = {"metric": self._wrong_metric(), "target": self._out_of_reach()}
+        if self.take == "sd" and self.over < 2:
+            told["over"] = f"found {self.over}; a deviation needs two evaluations or more"
+        if wrong := [located(key, text) for key, text in told.items() if text]:
+            raise ValidationError.from_exception_data("Reading", wrong)
+        return self
+
+    def _wrong_metric(self) -> str:
+        if self.take == "setting":
+            return ""  # which there are, the file's methods say
+        if self.take == "last":
+            return _wrong_end(self.metric)
+        if self.metric.startswith("test/"):
+            return (
+                f"found {self.metric!r}; take: {self.take} looks at a run's rounds, and test data "
+                "is touched once, at its end: name a metric of the rounds, such as val/accuracy"
+            )
+        try:
+            check_metric(self.metric)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _out_of_reach(self) -> str:
+        if self.target is None or not self.metric.endswith("accuracy") or 0 < self.target <= 1:
+            return ""
+        return f"found {self.target:g}; an accuracy is a share: above 0, and at most 1"
+
+    @property
+    def exact(self) -> bool:
+        """Whether all seeds have the same number, so that one of them tells it."""
+        return self.take == "setting" or (self.take == "last" and self.metric in EXACT)
+
     @property
     def reading(self) -> str:
         """What is read from a run, in words."""
@@ -90,6 +133,21 @@ class Reading(Section):
             "setting": f"the chosen {self.metric}",
         }
         return words[self.take]
+
+
+def _wrong_end(metric: str) -> str:
+    """Return why no run ends with a metric; empty if one may."""
+    if metric in ENDS:
+        return ""
+    name = metric.removeprefix("test/")
+    try:  # a user's own module may log others, of the test data too
+        check_metric(metric if name == metric else f"val/{name}")
+    except ValueError:
+        return (
+            f"found {metric!r}{nearest(metric, ENDS)}; must be one of {', '.join(ENDS)}, or a "
+            "metric of your own that starts with test/, val/ or train/"
+        )
+    return ""
 
 
 class Claim(Reading):

@@ -14,8 +14,8 @@ from fltune.report.partition_plot import figure, title
 from fltune.reproduce.computed import Computed, Setup
 
 SHOWN = 20
-"""Clients whose gradients are compared, as in the paper's heat maps: every N/20-th one, for shards
-of sorted samples make neighbours alike."""
+"""Clients whose gradients are compared at most, as in the paper's heat maps: spread evenly over
+all, for shards of sorted samples make neighbours alike."""
 ALIKE = 0.1
 """Cosine above which two clients count as alike."""
 
@@ -37,7 +37,8 @@ def label_histogram(setup: Setup) -> Computed:
         drawn = styled(figure(data, lines).update_layout(title=None), height=560)
         views.append(View(label, ". ".join(lines) + ".", drawn))
     heads = ("data", "clients", "share of the three largest classes", "largest / smallest client")
-    return Computed(values, heads, rows, [Picture("histogram", "Who holds what", "data", views)])
+    pictures = [Picture("histogram", "Who holds what", "data", views)]
+    return Computed(values, heads, rows, pictures, seeds=1)
 
 
 def gradient_cosines(setup: Setup) -> Computed:
@@ -62,11 +63,11 @@ def gradient_cosines(setup: Setup) -> Computed:
         views.append(View(label, f"{text}from -1 to 1.", drawn))
     heads = ("data", "mean cosine", "smallest", "share above 0", f"most others above {ALIKE}")
     pictures = [Picture("cosines", "Cosines of the clients' gradients", "data", views)]
-    return Computed(values, heads, rows, pictures)
+    return Computed(values, heads, rows, pictures, setup.seeds)
 
 
 def cosines(world: Experiment, seed: int) -> NDArray[np.float64]:
-    """Return the cosine between every two clients' gradients at the initial model, [20, 20].
+    """Return the cosines of clients' gradients at the initial model, [C, C] with C = min(N, 20).
 
     Args:
         world: data, clients and model.
@@ -77,7 +78,8 @@ def cosines(world: Experiment, seed: int) -> NDArray[np.float64]:
     module = build_module(chosen, data)
     weights = [p for p in module.network.parameters() if p.requires_grad]
     rows = []
-    for client in range(0, data.num_clients, max(1, data.num_clients // SHOWN)):
+    shown = min(SHOWN, data.num_clients)
+    for client in (place * data.num_clients // shown for place in range(shown)):
         held = data.client(client)
         loss = module.losses(module.network(data.train.x[held]), data.train.y[held]).mean()
         rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)]))

@@ -39,12 +39,14 @@ class Computed:
         values: numbers by name, one for each seed; claims are made of them.
         heads, rows: a table of the numbers beside the printed ones.
         pictures: figures.
+        seeds: on how many anything random was done; 0 where nothing is random.
     """
 
     values: Mapping[str, Sequence[float]]
     heads: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     pictures: Sequence[Picture] = field(default=())
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Setup:
     Attributes:
         raw: the file, with what it extends.
         worlds: the experiments of its methods, by cell label; empty where it has none.
-        seeds: how many times anything random is done.
+        seeds: how many times anything random is done, at least.
     """
 
     raw: Mapping[str, Any]
@@ -65,23 +67,33 @@ class Setup:
 Computation = Callable[[Setup], Computed]
 
 
-def compute(path: Path, name: str, seeds: int) -> Computed:
+def compute(path: Path, name: str, seeds: int, root: str | None = None) -> Computed:
     """Run a file's computation.
+
+    Args:
+        path: the file.
+        name: of the computation.
+        seeds: see :class:`Setup`.
+        root: where the data is; None: where the file says.
 
     Raises:
         UnknownNameError: there is none of that name.
         ConfigError, DataError: of its worlds.
     """
     computation: Computation = COMPUTATIONS.load(name)
-    return computation(Setup(read_extended(path), worlds(path), seeds))
+    return computation(Setup(read_extended(path), worlds(path, root), seeds))
 
 
-def worlds(path: Path) -> dict[str, Experiment]:
-    """Return the experiments of a file that trains nothing, by cell label."""
+def worlds(path: Path, root: str | None = None) -> dict[str, Experiment]:
+    """Return the experiments of a file that trains nothing, by cell label.
+
+    Raises:
+        ConfigError: they are wrong, or have no ``data.root``.
+    """
     raw = {k: v for k, v in read_extended(path).items() if k != "computes"}
     if "scenarios" not in raw:
         return {}
-    config = SearchConfig.parse(raw, str(path))
+    config = SearchConfig.parse(raw, str(path), {} if root is None else {"data.root": root})
     found = {}
     for method in config.methods.values():
         label = ", ".join(v for k, v in method.scenario.items() if k != "method")

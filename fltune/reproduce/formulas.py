@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from fltune.participation.trace import record
 from fltune.participation.with_replacement import WithReplacement
 from fltune.reproduce.computed import Computed, Setup
 from fltune.reproduce.printed import tables
+from fltune.theory import unseen_share, visits_for_even_counts
 
 METHODS = {
     "FedAvg": "fedavg",
@@ -25,21 +25,6 @@ METHODS = {
 }
 BYTES = 4
 """Of a number that is sent."""
-
-
-def unseen_share(gamma: float, rounds: int) -> float:
-    """Return the share of clients never drawn in so many rounds, e^(-gamma R).
-
-    Args:
-        gamma: share of the clients that a round draws, with replacement.
-        rounds: R.
-    """
-    return math.exp(-gamma * rounds)
-
-
-def fair_rounds(epsilon: float, probability: float) -> float:
-    """Return gamma R after which visits are within epsilon of their mean, 3 ln(2/(1-p)) / e^2."""
-    return 3 * math.log(2 / (1 - probability)) / epsilon**2
 
 
 def coverage_table(setup: Setup) -> Computed:
@@ -57,15 +42,12 @@ def coverage_table(setup: Setup) -> Computed:
 
 def fairness_table(setup: Setup) -> Computed:
     """Compute Table 6: gamma R for visits within a share of their mean, by probability."""
-    pairs = [
-        (
-            f"{row}, {column}",
-            printed,
-            round(fair_rounds(_after(row, "fairness ") / 100, _after(column, "") / 100), 1),
-        )
-        for row, columns in tables()["Table 6"]["rows"].items()
-        for column, printed in columns.items()
-    ]
+    pairs = []
+    for row, columns in tables()["Table 6"]["rows"].items():
+        deviation = _after(row, "fairness ") / 100
+        for column, printed in columns.items():
+            visits = visits_for_even_counts(deviation, _after(column, "") / 100)
+            pairs.append((f"{row}, {column}", printed, round(visits, 1)))
     return _compared(pairs)
 
 
@@ -131,7 +113,8 @@ def coverage(setup: Setup) -> Computed:
     values["wrong numbers"] = [sum(part.values["wrong numbers"][0] for part in parts)]
     rows = [(name, f"{expected:.4f}" if "with" in name else "0", f"{sum(s) / len(s):.4f}")
             for name, s in unseen.items()]  # fmt: skip
-    return Computed(values, ("never seen in 20 rounds", "expected", "drawn (mean)"), rows)
+    heads = ("never seen in 20 rounds", "expected", "drawn (mean)")
+    return Computed(values, heads, rows, seeds=setup.seeds)
 
 
 def _seen(pattern: Participation, clients: int, seed: int, rounds: int) -> float:

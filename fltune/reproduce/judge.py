@@ -5,9 +5,9 @@
                 statistic has no such place)
     not shown   anything else: the seeds do not tell
 
-A number without seeds (a formula, a count) is its own interval; one number of several seeds, where
-both sides diverged on the others, shows nothing. A claim about several cells is as good as its
-worst one.
+What is computed, counted or set by the search is exact: one number is its own interval. Of what is
+trained, one seed tells nothing, whether no other was run or both sides diverged on the others. A
+claim about several cells is as good as its worst one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Finding:
         cell: its labels; empty where there is one cell alone.
         values: by seed, as text for JSON.
         mean: over the seeds.
-        low, high: the 95% interval of the mean; the mean itself where there is one number alone.
+        low, high: the 95% interval of the mean; the mean itself where it is exact, NaN where one
+            seed is all there is.
         verdict: on the claim in this cell.
     """
 
@@ -52,6 +53,8 @@ class Finding:
             return "cannot be told"
         if self.low == self.high:
             return number(self.mean)
+        if math.isnan(self.low):
+            return f"{number(self.mean)} (one seed tells nothing)"
         return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"
 
 
@@ -112,21 +115,26 @@ def worst(verdicts: Iterable[str]) -> str:
 
 def _finding(cell: str, claim: Claim, values: BySeed) -> Finding:
     known = {seed: v for seed, v in values.items() if not math.isnan(v)}
-    mean, low, high = _interval(list(known.values()))
-    enough = 2 if len(values) > 1 else 1  # one number of several seeds has no spread
-    verdict = _verdict(claim, low, high) if len(known) >= enough else NOT_SHOWN
+    exact = claim.statistic == "computed" or claim.exact
+    mean, low, high = _interval(list(known.values()), exact)
+    verdict = _verdict(claim, low, high)
     return Finding(cell, {str(s): v for s, v in known.items()}, mean, low, high, verdict)
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return mean and interval; where a value is infinite, from the smallest to the largest."""
+def _interval(values: Sequence[float], exact: bool) -> tuple[float, float, float]:
+    """Return mean and interval; where a value is infinite, from the smallest to the largest.
+
+    Of one number the interval is that number if it is exact, which one that diverged is not; NaN
+    otherwise, by which nothing is shown.
+    """
+    if len(values) == 1:
+        end = values[0] if exact and math.isfinite(values[0]) else math.nan
+        return values[0], end, end
     if not all(map(math.isfinite, values)):
         return sum(values), min(values), max(values)
     interval = Interval.of(values)
     if interval is None:
         return math.nan, math.nan, math.nan
-    if interval.seeds == 1:
-        return interval.mean, interval.mean, interval.mean
     return interval.mean, interval.low, interval.high
 
 

@@ -62,7 +62,8 @@ def reproduce_all(
             try:
                 outcome = each(entry, seeds=seeds, settings=settings, console=progress, quiet=quiet)
             except InterruptedSearchError:
-                console.print(f"{entry.name} is cut off; the same command goes on with it")
+                said = f"{entry.name} is cut off; the same command goes on with it"
+                console.print(said, highlight=False, markup=False)
                 raise
             outcomes.append(outcome)
             if outcome.facts:
@@ -75,7 +76,8 @@ def reproduce_all(
     beside = views_beside(entries[0], spaces) if len(entries) == 1 else []
     if beside:
         console.print(f"of the same experiment: {', '.join(beside)}", highlight=False, markup=False)
-    console.print(f"pages in {out}", highlight=False, markup=False)
+    if len(outcomes) > 1 or outcomes[0].facts:
+        console.print(f"pages in {out}", highlight=False, markup=False)
     failed = any(o.status == FAILED for o in outcomes)
     return failed, {"experiments": [o.as_json() for o in outcomes]}
 

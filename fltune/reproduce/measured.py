@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from fltune.report.markdown import markdown_table
+from fltune.reproduce.catalogue import names
 from fltune.reproduce.page import NOTE, numbers_lines, save
 from fltune.reproduce.reproduction import NOT_RUN, Outcome
 
 RESULTS = Path("measured") / "reproductions"
 PAGE = "reproductions.md"
 HEADS = ("claim", "must be", "ours", "theirs", "verdict")
+OVERVIEW = ("experiment", "paper", "run as", "claims")
+SMALL = "mini-"
+CUT = "Cut: the line above the command says what the paper shows, its `--set` what was run instead."
 
 
 def keep(outcomes: Iterable[Outcome], docs: Path) -> Path:
@@ -38,7 +42,12 @@ def keep(outcomes: Iterable[Outcome], docs: Path) -> Path:
 
 
 def render(docs: Path) -> str:
-    """Return the page for the results in a folder."""
+    """Return the page for the results in a folder.
+
+    Args:
+        docs: the folder of the documentation. ``search_spaces`` beside it says what is not run yet;
+            without it nothing is said of that.
+    """
     paths = sorted((docs / RESULTS).glob("*.json"))
     results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     lines = [
@@ -51,11 +60,16 @@ def render(docs: Path) -> str:
         f"from measured results only. {NOTE} Theirs is what the paper prints; most print curves.",
         "",
         "Small variants (`mini-...`) keep a claim on data, models and rounds that two cores can "
-        "afford: orderings are compared, never levels.",
+        "afford: orderings are compared, never levels. A file of a paper may be cut as well: then "
+        "each `--set` of the command below its heading says what differs from the paper, and a "
+        "verdict on a cut run says nothing about the full one. Run as printed is what has no "
+        "`--set`: the file as it is, with what the paper leaves open chosen by us, though on fewer "
+        "seeds where the command says so.",
         "",
+        *_progress(results, docs.resolve().parent / "search_spaces"),
         "## Overview",
         "",
-        *markdown_table(("experiment", "paper", "claims"), [_overview(r) for r in results]),
+        *markdown_table(OVERVIEW, map(_overview, results)),
         "",
     ]
     for result in results:
@@ -63,10 +77,40 @@ def render(docs: Path) -> str:
     return "\n".join(lines)
 
 
+def _progress(results: Iterable[Mapping[str, Any]], spaces: Path) -> list[str]:
+    """Return the lines on how much has been run of what there is."""
+    run = {result["id"] for result in results}
+    papers, minis = (names(spaces, mini) for mini in (False, True))
+    if not papers or not minis:
+        return []
+    return [
+        f"Run so far, whole or cut: {len(run & papers)} of the {len(papers)} files of the papers, "
+        f"and {len(run & minis)} of the {len(minis)} small variants.",
+        "",
+    ]
+
+
 def _overview(result: Mapping[str, Any]) -> list[str]:
     verdicts = [claim["verdict"] for claim in result["claims"]]
     counts = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
-    return [f"[{result['id']}](#{result['id']})", result["paper"], ", ".join(counts) or "none"]
+    link = f"[{result['id']}](#{result['id']})"
+    return [link, result["paper"], _run_as(result), ", ".join(counts) or "none"]
+
+
+def _run_as(result: Mapping[str, Any]) -> str:
+    """Say how much of its experiment a result is of."""
+    said = []
+    if result["id"].startswith(SMALL):
+        said.append("small variant")
+    if not result["runs"]:
+        said.append("computed")
+    if _is_cut(result):
+        said.append("cut: see its command")
+    return ", ".join(said) or "as printed"
+
+
+def _is_cut(result: Mapping[str, Any]) -> bool:
+    return " --set " in result["command"]
 
 
 def _section(result: Mapping[str, Any]) -> list[str]:
@@ -89,6 +133,7 @@ def _section(result: Mapping[str, Any]) -> list[str]:
         "",
         f"    {result['command']}",
         "",
+        *([CUT, ""] if _is_cut(result) else ()),
         f"{result['date']}, {result['machine']}, {runs}{result['wall_seconds']:,.0f} s "
         f"({result['core_seconds']:,.0f} core seconds), fltune {result['version']}{commit}.",
         "",

@@ -43,12 +43,15 @@ def problems(key: str, wanted: Numbers, planned: Evidence) -> list[str]:
         return wrong
     if not rows:
         return [f"{key}.rows: no method is called as a row of {wanted.table}; say which is which"]
-    return [
-        f"{key}: there is no method of ours at {', '.join(place.values()) or 'all'}"
-        for row in rows.values()
-        for column in wanted.columns.values()
-        if _at(planned, place := {**row, **column}) is None
-    ]
+    places = [{**row, **column} for row in rows.values() for column in wanted.columns.values()]
+    for place in places:
+        one = _at(planned, place)
+        if one is None:
+            where = ", ".join(place.values()) or "all"
+            wrong.append(f"{key}: there is no method of ours at {where}")
+        else:
+            wrong += one.problems(key, wanted)
+    return list(dict.fromkeys(wrong))
 
 
 def rows_of(wanted: Numbers, planned: Evidence) -> dict[str, dict[str, str]]:

@@ -20,7 +20,10 @@ HEADS = ("claim", "statistic", "must be", "ours", "theirs", "verdict")
 NOTE = (
     "Ours is the mean over the seeds with its 95% interval, paired by seed. A claim is shown if "
     "the whole interval is where it says, opposite if the whole interval is on the other side of "
-    "no effect, and not shown otherwise."
+    "no effect, and not shown otherwise; one seed of what is trained shows nothing. A run that "
+    "diverged counts as the worst there is: an accuracy of 0, an infinite loss, a target never "
+    "reached. So a claim can be shown because the other side diverged; the note below the table "
+    "then says so."
 )
 
 
@@ -83,12 +86,11 @@ def facts_line(outcome: Outcome) -> str:
     f = outcome.facts
     if not f:
         return outcome.reason
-    runs = f"{f['runs']} runs, " if f["runs"] else ""
+    counted = ((f["seeds"], "seed"), (f["runs"], "run"))
+    work = "".join(f"{n} {name}{'s' * (n > 1)}, " for n, name in counted if n)
     commit = f", commit {f['commit']}" if f["commit"] else ""
-    return (
-        f"{f['seeds']} seeds, {runs}{f['wall_seconds']:,.0f} s ({f['core_seconds']:,.0f} core "
-        f"seconds) on {f['machine']}, {f['date']}, fltune {f['version']}{commit}."
-    )
+    seconds = f"{f['wall_seconds']:,.0f} s ({f['core_seconds']:,.0f} core seconds)"
+    return f"{work}{seconds} on {f['machine']}, {f['date']}, fltune {f['version']}{commit}."
 
 
 def as_markdown(outcome: Outcome) -> str:
@@ -174,7 +176,7 @@ def index(outcomes: Sequence[Outcome]) -> str:
     """Return the Markdown index of several experiments."""
     rows = [
         [
-            f"[{o.entry.name}]({o.entry.name}.md)",
+            f"[{o.entry.name}]({o.entry.name}.md)" if o.facts else o.entry.name,
             o.entry.paper,
             worst(j.verdict for j in o.judgements) if o.judgements else o.status,
             verdict_line(o),

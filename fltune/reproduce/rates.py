@@ -48,7 +48,7 @@ def cyclic_rates(setup: Setup) -> Computed:
     text = f"Mean error f(w) - f* over {seeds} seeds by the number of rounds, both logarithmic."
     heads = ("groups", *(f"error, T = {t}" for t in ROUNDS), "slope (mean)")
     picture = Picture("rates", "Error by rounds", "axis", [View("rounds", text, figure)])
-    return Computed(values, heads, rows, [picture])
+    return Computed(values, heads, rows, [picture], seeds)
 
 
 def _errors(groups: int, seeds: int) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fltune.errors import nearest
 from fltune.reproduce.claims import Claim, Reading
+from fltune.search.condition import is_number
 from fltune.search.config import SearchConfig
 from fltune.search.lane import Lane
 from fltune.search.method import Method
@@ -32,9 +33,12 @@ class Series:
         method: its own name.
         cell: its labels.
         rounds: of a whole run.
+        every: rounds between two evaluations; the last round is always evaluated.
+        timed: whether there may be a simulated clock.
+        settings: the numbers that every winner sets, by dotted name.
         runs: the confirmed ones, by seed.
-        lost: whether there are none because every config diverged in the search: then it counts as
-            the worst on every seed.
+        lost: whether there are no runs because every config diverged in the search: then it counts
+            as the worst on every seed.
         chosen: the winner's values, as a person wants to see them.
     """
 
@@ -45,6 +49,26 @@ class Series:
     runs: Sequence[TrialRecord] = ()
     lost: bool = False
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    every: int = 1
+    timed: bool = True
+    settings: Sequence[str] = ()
+
+    def problems(self, key: str, reading: Reading) -> list[str]:
+        """Return why a number cannot be read from any run, with dotted keys; empty if it can."""
+        metric = reading.metric
+        if reading.take == "setting" and metric not in self.settings:
+            return [
+                f"{key}.metric: found {metric!r}{nearest(metric, self.settings)}; the numbers that "
+                f"a search always sets for {self.name!r}: {', '.join(self.settings) or 'none'}"
+            ]
+        if reading.take == "sd" and self.rounds <= self.every:
+            return [
+                f"{key}.take: found sd, a deviation of two evaluations or more; {self.name!r} is "
+                f"evaluated once: {self.rounds} rounds (rounds), every {self.every} (eval_every)"
+            ]
+        if metric == "clock/seconds" and not self.timed:
+            return [f"{key}.metric: found {metric!r}; {self.name!r} has no clock (clock)"]
+        return []
 
 
 class Evidence:
@@ -60,7 +84,10 @@ class Evidence:
     @classmethod
     def planned(cls, config: SearchConfig) -> Evidence:
         """Return the series that a file will have, without runs."""
-        return cls(_planned(method) for method in config.methods.values())
+        return cls(
+            replace(_planned(method), settings=_settings(method, config.methods))
+            for method in config.methods.values()
+        )
 
     @classmethod
     def found(cls, lanes: Mapping[str, Lane]) -> Evidence:
@@ -106,7 +133,7 @@ class Evidence:
         return claim.labels or self.axes.get(claim.along or "", [])
 
     def problems(self, key: str, claim: Claim) -> list[str]:
-        """Return what a claim names that there is not, with dotted keys."""
+        """Return what a claim names that there is not, or no run has, with dotted keys."""
         axes, methods = self.axes, list({one.method: None for one in self.series.values()})
         wrong = []
         for where, name in (("of", claim.of), ("than", claim.than)):
@@ -132,24 +159,46 @@ class Evidence:
         return wrong or self._gaps(key, claim)
 
     def _gaps(self, key: str, claim: Claim) -> list[str]:
-        """Return the cells of a claim in which a method is missing."""
+        """Return the cells of a claim in which a method, or what is read of it, is missing."""
         names = [claim.of, *([claim.than] if claim.than else [])]
         steps = [{claim.along: x} for x in self.labels(claim)] if claim.along else [{}]
-        wrong = []
+        gaps: list[str] = []
+        unread: dict[str, None] = {}
         for cell, step, name in itertools.product(self.cells(claim), steps, names):
             try:
-                self.at(name, {**cell, **step})
+                unread |= dict.fromkeys(self.at(name, {**cell, **step}).problems(key, claim))
             except KeyError:
                 where = ", ".join({**cell, **step}.values())
-                wrong.append(f"{key}: there is no {name!r} at {where or 'all'}")
-        return wrong or ([] if self.cells(claim) else [f"{key}: it is about no cell"])
+                gaps.append(f"{key}: there is no {name!r} at {where or 'all'}")
+        none = [] if self.cells(claim) else [f"{key}: it is about no cell"]
+        return gaps or list(unread) or none
 
 
 def _planned(method: Method) -> Series:
     cell = {k: v for k, v in method.scenario.items() if k != "method"}
     name = method.scenario.get("method", method.name)
-    rounds = method.experiment(method.first_values()).rounds
-    return Series(method.name, name, cell, rounds)
+    one = method.experiment(method.first_values())
+    timed = one.clock.build().runs or one.participation.build().asynchronous
+    return Series(method.name, name, cell, one.rounds, every=one.eval_every, timed=timed)
+
+
+def _settings(method: Method, methods: Mapping[str, Method]) -> list[str]:
+    """Return the numbers that are in every winner's values: drawn everywhere, or taken over."""
+    found = _numbers(method)
+    source = methods.get(method.inherit.source) if method.inherit else None
+    if source is not None and method.inherit is not None:
+        found += [name for name in _numbers(source) if name in (method.inherit.keys or ())]
+    return list(dict.fromkeys(found))
+
+
+def _numbers(method: Method) -> list[str]:
+    """Return what is drawn at every point of a method's space, and is a number."""
+    space = method.space
+    return [
+        name
+        for name, dimension in space.dimensions.items()
+        if name not in space.when and all(map(is_number, dimension.values))
+    ]
 
 
 def _found(lane: Lane) -> Series:
@@ -195,13 +244,20 @@ def _read(run: TrialRecord, series: Series, reading: Reading, budget: float) -> 
     if reading.take == "rounds":
         return _reached(run, reading, series.rounds)
     if reading.take in ("equal_bits", "equal_uplink"):
-        within = [row[reading.metric] for row in run.rows if bits(row, reading) <= budget]
-        return within[-1] if within else math.nan
-    values = [row[reading.metric] for row in run.rows if reading.metric in row]
+        within = [row for row in run.rows if bits(row, reading) <= budget]
+        return next(reversed(_values(within, reading)), math.nan)
+    values = _values(run.rows, reading)
+    if len(values) < (2 if reading.take == "sd" else 1):  # a metric that is logged now and then
+        return math.nan
     if reading.take == "best":
         return max(values) if natural_mode(reading.metric) == "max" else min(values)
     last = values[-reading.over :]
     return float(np.mean(last) if reading.take == "mean" else np.std(last, ddof=1))
+
+
+def _values(rows: Iterable[Mapping[str, float]], reading: Reading) -> list[float]:
+    """Return a metric of the rows that hold it: a round without clients has no training loss."""
+    return [row[reading.metric] for row in rows if reading.metric in row]
 
 
 def bits(row: Mapping[str, float], reading: Reading | None = None) -> float:
@@ -212,9 +268,10 @@ def bits(row: Mapping[str, float], reading: Reading | None = None) -> float:
 
 def _at_the_end(run: TrialRecord, metric: str) -> float:
     section, _, name = metric.partition("/")
-    if section in ("comm", "participation"):
-        return float(getattr(run, section).get(name, math.nan))
-    return run.metrics.get(metric, math.nan)
+    if metric == "client_samples":
+        return float(run.client_samples)
+    own = getattr(run, section) if section in ("comm", "participation") else {}
+    return float(own.get(name, run.metrics.get(metric, math.nan)))  # totals are among the metrics
 
 
 def _reached(run: TrialRecord, reading: Reading, rounds: int) -> float:

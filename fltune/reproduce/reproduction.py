@@ -23,6 +23,7 @@ import yaml
 from rich.console import Console
 
 import fltune
+from fltune import dotted
 from fltune.errors import ConfigError, FltuneError
 from fltune.federation.cores import allowed
 from fltune.report.figures import Picture
@@ -107,7 +108,7 @@ def reproduce(
     Args:
         entry: the file.
         seeds: fresh seeds per winner, or repetitions of what is computed; None: as the file says.
-        settings: ``KEY=VALUE`` overrides of the file.
+        settings: ``KEY=VALUE`` overrides of the file; of what is computed, where its data is alone.
         console: where progress goes; silent if None.
         quiet: no progress.
 
@@ -117,7 +118,7 @@ def reproduce(
     """
     out = console or Console(quiet=True)
     if entry.claims.computes is not None:
-        return _computed(entry, seeds or 3)
+        return _computed(entry, seeds or 3, list(settings))
     chosen = list(settings)
     if seeds is not None:
         chosen.append(f"search.confirm_seeds={seeds}")
@@ -198,8 +199,14 @@ def _lacking(config: SearchConfig) -> str:
     return "it needs a GPU" if needs and not torch.cuda.is_available() else ""
 
 
-def _computed(entry: Entry, seeds: int) -> Outcome:
+def _computed(entry: Entry, seeds: int, settings: Sequence[str]) -> Outcome:
+    assigned = dict(map(dotted.parse_assignment, settings))
     problems = _wrong_references(entry) + [
+        f"{key}: found {value!r}; this file trains nothing, and of it data.root alone can be set"
+        for key, value in assigned.items()
+        if not key.startswith(WHERE)
+    ]
+    problems += [
         f"claims.{name}.statistic: found {claim.statistic}; what is not trained is computed"
         for name, claim in entry.claims.claims.items()
         if claim.statistic != "computed"
@@ -210,12 +217,13 @@ def _computed(entry: Entry, seeds: int) -> Outcome:
     ]
     if problems:
         raise ConfigError(problems, str(entry.path))
-    missing = missing_data(worlds(entry.path).values())
+    root = assigned.get("data.root")
+    missing = missing_data(worlds(entry.path, root).values())
     if missing:
         return Outcome(entry, NOT_RUN, f"its data is not here: {', '.join(missing)}")
     assert entry.claims.computes is not None
     began = time.monotonic()
-    found = compute(entry.path, entry.claims.computes, seeds)
+    found = compute(entry.path, entry.claims.computes, seeds, root)
     there = ", ".join(found.values)
     unknown = [
         f"claims.{name}.of: nothing called {claim.of!r} is computed; there: {there}"
@@ -229,7 +237,12 @@ def _computed(entry: Entry, seeds: int) -> Outcome:
         for name, claim in entry.claims.claims.items()
     ]
     wall = round(time.monotonic() - began, 1)
-    facts = {**_facts(entry, seeds, []), "wall_seconds": wall, "core_seconds": wall, "runs": 0}
+    facts = {
+        **_facts(entry, found.seeds, []),
+        "wall_seconds": wall,
+        "core_seconds": wall,
+        "runs": 0,
+    }
     return Outcome(
         entry,
         judgements=judged,
@@ -313,9 +326,10 @@ def _facts(entry: Entry, seeds: int, settings: Sequence[str]) -> dict[str, Any]:
     """Return who ran what, when and where."""
     chosen = [s for s in settings if not s.strip().startswith(WHERE)]
     sets = "".join(f" --set {shlex.quote(s)}" for s in chosen)
+    fresh = f" --seeds {seeds}" if seeds else ""  # a formula has none
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return {
-        "command": f"python -m fltune reproduce {entry.name} --seeds {seeds}{sets}",
+        "command": f"python -m fltune reproduce {shlex.quote(entry.name)}{fresh}{sets}",
         "seeds": seeds,
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{allowed()} cores {platform.machine()}{gpu}",

@@ -42,11 +42,11 @@ def _ratio(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
 
 
 def _smallest_step(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: min(_steps(v)))
+    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: _known(min, _steps(v)))
 
 
 def _largest_step(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: max(_steps(v)))
+    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: _known(max, _steps(v)))
 
 
 def _spread(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
@@ -79,6 +79,11 @@ def _over(a: float, b: float) -> float:
     return a / b if b else math.nan
 
 
+def _known(choose: Callable[[Sequence[float]], float], steps: Sequence[float]) -> float:
+    """Choose a step; NaN if one is between two runs that diverged, and so not known."""
+    return math.nan if any(map(math.isnan, steps)) else choose(steps)
+
+
 def _steps(values: Sequence[float]) -> list[float]:
     return [b - a for a, b in itertools.pairwise(values)]
 
@@ -106,9 +111,11 @@ def _corners(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
 
 def _read_all(series: Sequence[Series], claim: Claim) -> list[BySeed]:
     """Read some series; one that was lost in the search has the worst on the others' seeds."""
-    seeds = sorted({run.seed for one in series for run in one.runs}) or [0]
-    spent = [bits(run.rows[-1], claim) for one in series for run in one.runs if run.rows]
-    budget = min(spent, default=math.inf)
+    runs = [run for one in series for run in one.runs]
+    seeds = sorted({run.seed for run in runs}) or [0]
+    # one that broke off has sent little, and is the worst anyway: it is no budget for the others
+    whole = [run for run in runs if run.rows and run.status == "complete"]
+    budget = min((bits(run.rows[-1], claim) for run in whole), default=math.inf)
     found = [read(one, claim, seeds, budget) for one in series]
     return _told_apart(found, series) if claim.take == "rounds" else found
 

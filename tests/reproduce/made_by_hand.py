@@ -26,9 +26,10 @@ def run(seed, accuracy=0.8, status="complete", curve=(), bits=100.0, values=None
     )
 
 
-def series(name, runs, rounds=10, lost=False, **cell):
+def series(name, runs, rounds=10, lost=False, plan=None, **cell):
+    """A method in a cell; ``plan`` is what its file says of it beside the rounds."""
     title = f"{name} @ {', '.join(cell.values())}" if cell else name
-    return Series(title, name, cell, rounds, runs, lost)
+    return Series(title, name, cell, rounds, runs, lost, **(plan or {}))
 
 
 def accuracies(name, values, **cell):

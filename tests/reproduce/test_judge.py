@@ -114,6 +114,62 @@ def test_a_method_that_diverged_in_the_search_is_the_worst_on_every_seed():
     assert (judged.verdict, judged.findings[0].mean) == (SHOWN, -math.inf)
 
 
+def test_a_run_that_broke_off_is_no_budget_for_the_others():
+    """It has sent three rounds, and is the worst anyway; the others are compared after four."""
+    short = [run(s, status="diverged", curve=(0.1,) * 3) for s in (3,)]
+    a = series("A", [*(run(s, curve=(0.1, 0.2, 0.3, 0.9)) for s in (1, 2)), *short])
+    b = series("B", [run(s, curve=(0.1, 0.2, 0.3, 0.5, 0.8)) for s in (1, 2, 3)])
+    made = claim("difference", than="B", metric="val/accuracy", take="equal_bits")
+    expected = {1: pytest.approx(0.4), 2: pytest.approx(0.4), 3: pytest.approx(-0.5)}
+    assert by_seed(evidence(a, b), made, {}) == expected
+
+
+def test_a_step_between_two_runs_that_diverged_is_not_known():
+    ends = {"p": 1.0, "q": None, "r": None, "s": 2.0}
+    walk = [
+        series("A", [run(1, **{"test/loss": v}) if v else run(1, status="diverged")], e=label)
+        for label, v in ends.items()
+    ]
+    for statistic in ("smallest_step", "largest_step"):
+        made = claim(statistic, along="e", metric="test/loss")
+        assert math.isnan(by_seed(evidence(*walk), made, {})[1])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        claim(above=0.5),
+        claim(below=0.5),
+        claim("difference", than="B", above=0.1, below=0.9),
+        claim("difference", of="B", than="A", above=0),
+        claim("difference", than="lost", metric="test/loss", below=0),
+    ],
+)
+def test_one_seed_of_what_is_trained_tells_nothing(made):
+    a, b = (series(name, [run(1, v, **{"test/loss": 1.0})]) for name, v in (("A", 0.9), ("B", 0.4)))
+    judged = judge("c", made, evidence(a, b, series("lost", [], lost=True)))
+    (finding,) = judged.findings
+    assert (judged.verdict, len(finding.values)) == (NOT_SHOWN, 1)
+    assert finding.text.endswith(" (one seed tells nothing)")
+
+
+@pytest.mark.parametrize(
+    ("made", "diverged", "verdict"),
+    [
+        (claim(metric="comm/up_bits", above=100, below=100), False, SHOWN),
+        (claim("ratio", than="B", metric="comm/up_bits", above=1), False, SHOWN),
+        (claim(metric="comm/up_bits", above=200), False, OPPOSITE),
+        (claim(metric="server.lr", take="setting", below=1), False, SHOWN),
+        (claim(metric="comm/up_bits", above=100), True, NOT_SHOWN),  # another seed may not diverge
+    ],
+)
+def test_what_is_counted_or_set_needs_no_second_seed(made, diverged, verdict):
+    status = "diverged" if diverged else "complete"
+    a = series("A", [run(1, status=status, values={"server.lr": 0.5})])
+    judged = judge("c", made, evidence(a, series("B", [run(1, bits=100.0)])))
+    assert judged.verdict == verdict
+
+
 def test_one_number_of_several_seeds_shows_nothing():
     """On the other seeds both diverged: there is no spread, and so no interval."""
     a = series("A", [run(1, 0.9), *(run(s, status="diverged") for s in (2, 3))])

@@ -96,7 +96,13 @@ def test_a_table_of_nobody_we_have_is_refused():
 @pytest.mark.parametrize("take", ["equal_bits", "equal_uplink"])
 def test_a_number_is_of_one_run_alone(take):
     with pytest.raises(ValidationError, match="is for claims"):
-        Numbers(table="Table 1", columns=COLUMNS, take=take)
+        Numbers(table="Table 1", columns=COLUMNS, take=take, metric="val/accuracy")
+
+
+def test_what_no_run_has_fills_no_table():
+    wanted = Numbers(table="Table 1", columns=COLUMNS, take="setting", metric="server.lr")
+    wrong = problems("numbers.n", wanted, evidence(*in_cells("FedCDR")))
+    assert [text.split(";")[0] for text in wrong] == ["numbers.n.metric: found 'server.lr'"] * 2
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def test_a_reproduction_is_judged_gone_on_with_and_added_to(tmp_path, monkeypatc
     failed, found = again("tiny")
     (tiny,) = found["experiments"]
     assert (failed, tiny["status"], tiny["runs"]) == (False, "judged", 2)
-    assert tiny["claims"][0]["verdict"] == "shown"
+    assert tiny["claims"][0]["verdict"] == "not shown"  # of one seed
+    assert "one seed tells nothing" in tiny["claims"][0]["ours"][0]
     assert json.loads((tmp_path / "pages" / "tiny.json").read_text()) == tiny
 
     with monkeypatch.context() as patched:  # nothing is run again
@@ -55,9 +56,11 @@ def test_a_reproduction_is_judged_gone_on_with_and_added_to(tmp_path, monkeypatc
         (view,) = found["experiments"]
         assert view["search"] == tiny["search"]
         assert view["claims"][0]["findings"][0]["mean"] == 1
+        assert view["claims"][0]["verdict"] == "shown"  # bits are counted
 
     failed, found = again("all", mini=True, seeds=2)
     runs = {e["id"]: e["runs"] for e in found["experiments"]}
     assert all(e["wall_seconds"] > tiny["wall_seconds"] for e in found["experiments"])
     assert (failed, runs) == (False, {"tiny": 4, "view": 4})  # two more, for both
+    assert found["experiments"][0]["claims"][0]["verdict"] == "shown"
     assert "tiny" in (tmp_path / "pages" / "index.md").read_text()

@@ -10,9 +10,9 @@ from fltune.reproduce.catalogue import Entry
 from fltune.reproduce.claims import Claims, FigureSection
 from fltune.reproduce.judge import judge
 from fltune.reproduce.many import print_outcome
-from fltune.reproduce.measured import PAGE, RESULTS, keep, render
+from fltune.reproduce.measured import CUT, PAGE, RESULTS, keep, render
 from fltune.reproduce.numbers import NOTE, NumbersTable
-from fltune.reproduce.page import as_html, as_markdown, index, write
+from fltune.reproduce.page import as_html, as_markdown, facts_line, index, write
 from fltune.reproduce.pictures import draw
 from fltune.reproduce.reproduction import NOT_RUN, Outcome
 
@@ -132,7 +132,16 @@ def test_files_and_index_are_written(outcome, tmp_path):
     assert plain["claims"][0]["verdict"] == "shown"
     text = index([outcome, Outcome(entry("mini-y"), NOT_RUN, "its data is not here: mnist")])
     assert "[mini-x](mini-x.md) | A paper | shown | 1 claims: 1 shown | 61 s" in text
-    assert "| not run | not run: its data is not here: mnist | - |" in text
+    assert "| mini-y | A paper | not run | not run: its data is not here: mnist | - |" in text
+
+
+@pytest.mark.parametrize(
+    ("seeds", "runs", "said"),
+    [(3, 12, "3 seeds, 12 runs, 61 s"), (1, 0, "1 seed, 61 s"), (0, 0, "61 s")],
+)
+def test_the_facts_count_what_there_was(outcome, seeds, runs, said):
+    outcome.facts = {**FACTS, "seeds": seeds, "runs": runs}
+    assert facts_line(outcome).startswith(f"{said} (100 core seconds) on 2 cores x86_64, ")
 
 
 def test_infinite_numbers_are_null_in_json():
@@ -149,6 +158,38 @@ def test_measured_results_are_kept_and_replaced(outcome, tmp_path):
     assert FACTS["command"] in first
     keep([outcome], tmp_path)
     assert (tmp_path / PAGE).read_text() == first == render(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "runs", "said"),
+    [
+        ("fedgm-fig5", "", 12, "as printed"),
+        ("fedgm-fig5", " --set rounds=20", 12, "cut: see its command"),
+        ("fedcdr-tab5", "", 0, "computed"),
+        ("mini-x", "", 12, "small variant"),
+        ("mini-x", " --set rounds=20", 12, "small variant, cut: see its command"),
+        ("mini-x", "", 0, "small variant, computed"),
+    ],
+)
+def test_the_page_says_how_much_of_an_experiment_was_run(outcome, tmp_path, name, more, runs, said):
+    outcome.entry = entry(name)
+    outcome.facts = {**FACTS, "command": f"{FACTS['command']}{more}", "runs": runs}
+    keep([outcome], tmp_path)
+    page = (tmp_path / PAGE).read_text()
+    assert f"| [{name}](#{name}) | A paper | {said} | 1 shown |" in page
+    assert page.count(CUT) == bool(more)
+
+
+def test_the_page_counts_what_has_been_run(outcome, tmp_path):
+    docs, spaces = tmp_path / "docs", tmp_path / "search_spaces"
+    keep([outcome], docs)
+    assert "Run so far" not in (docs / PAGE).read_text()
+    for name, small in (("paper-a", ""), ("paper-b", ""), ("mini-x", "mini_of: [paper-a]")):
+        (spaces / name).mkdir(parents=True)
+        text = f"about: {{experiment: {name}, {small}}}\ncomputes: coverage\n"
+        (spaces / name / f"{name}.yaml").write_text(text)
+    said = "0 of the 2 files of the papers, and 1 of the 1 small variants."
+    assert f"Run so far, whole or cut: {said}" in render(docs)
 
 
 def test_the_page_of_the_documentation_is_that_of_its_results():

@@ -67,6 +67,32 @@ def test_a_wrong_claim_is_found_whatever_cells_are_chosen(entry, tmp_path):
         reproduce(Entry.read(entry.path), settings=["scenarios.data=one"])
 
 
+SETTING = "{says: so, statistic: level, of: B, metric: %s, take: setting, above: 0}"
+SPACE = """{server.lr: {grid: [1, 2]}, data.val_from: {choice: [pool, clients]},
+  server.beta: {tied: "server.lr / 4"}, client.steps: 2,
+  client.momentum: {grid: [0, 0.5], when: {server.lr: 2}}}"""
+
+
+@pytest.mark.parametrize(
+    "name", ["data.val_from", "server.beta", "client.steps", "client.momentum"]
+)
+def test_a_setting_that_is_no_number_of_every_winner_is_refused(entry, name):
+    told = FILE.replace("{name: fedgm}, space: {}", f"{{name: fedgm}}, space: {SPACE}")
+    sure, unsure = SETTING % "server.lr", SETTING % name
+    entry.path.write_text(f"{told}  sure: {sure}\n  unsure: {unsure}\n")
+    with pytest.raises(ConfigError) as caught:
+        reproduce(Entry.read(entry.path))
+    assert {problem.split(":")[0] for problem in caught.value.problems} == {"claims.unsure.metric"}
+    assert "a search always sets for 'B @ one, low': server.lr" in caught.value.problems[0]
+
+
+def test_a_deviation_of_one_evaluation_is_refused(entry):
+    sd = "{says: so, statistic: level, of: A, metric: val/loss, take: sd, below: 1}"
+    entry.path.write_text(f"{FILE}  calm: {sd}\n")
+    with pytest.raises(ConfigError, match=r"claims\.calm\.take: found sd, .* 4 rounds \(rounds\)"):
+        reproduce(Entry.read(entry.path), settings=["eval_every=4"])
+
+
 def test_the_chosen_cells_are_in_the_command_and_paths_are_not(entry, monkeypatch):
     monkeypatch.setattr(Session, "run", lambda *args, **kwargs: None)
     settings = ["scenarios.data=one", "search.concurrent=1", "tracking.root=/tmp/x"]
