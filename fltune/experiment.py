@@ -352,6 +352,7 @@ class Experiment(Section):
         """
         algorithm = self.algorithm.build()
         found = list(algorithm.warnings(self.client.build()))
+        found += self.participation.build().warnings(algorithm.oldest_start())
         if self.data.val_from == "test":
             found.append("data.val_from: what is chosen by test data has scores that are too good")
         panel = self.data.val_clients

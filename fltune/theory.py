@@ -52,10 +52,90 @@ def cycp_min_rounds(
 
 
 def _cycp_log(num_clients: int, groups: int, rounds: int, steps: int, case: str) -> float:
-    if case not in ("gd", "sgd", "ssgd"):
-        raise ValueError(f"case = {case!r} is not allowed; must be gd, sgd or ssgd")
+    _known_case(case)
     components = steps if case == "ssgd" else 1
     return math.log(num_clients * components * rounds**2 / groups**2)
+
+
+def _known_case(case: str) -> None:
+    if case not in ("gd", "sgd", "ssgd"):
+        raise ValueError(f"case = {case!r} is not allowed; must be gd, sgd or ssgd")
+
+
+def cycp_groups_help(
+    num_clients: int,
+    groups: int,
+    per_round: int,
+    case: str = "sgd",
+    steps: int = 1,
+    gamma: float = 0.0,
+    sigma2: float = 0.0,
+) -> bool:
+    """Return whether CyCP's cyclic groups cost less than sampling from all clients.
+
+    By the paper's bounds they do only where a round takes a whole group, Kbar = M / n; with SGD
+    only if gamma^2 >= M sigma2 / (n tau) too.
+
+    Args:
+        num_clients: M.
+        groups: Kbar; 1 is sampling from all clients.
+        per_round: n (the paper's N).
+        case: ``gd``, ``sgd`` or ``ssgd``.
+        steps: tau, for ``sgd``.
+        gamma: how far the gradients of a group's clients are from the group's mean, for ``sgd``.
+        sigma2: gradient variance, for ``sgd``.
+    """
+    _known_case(case)
+    whole = groups > 1 and groups * per_round == num_clients
+    noise = num_clients * sigma2 / (per_round * steps) if case == "sgd" else 0.0
+    return whole and gamma**2 >= noise
+
+
+def cycp_beats_local_rr(
+    num_clients: int, per_round: int, components: int, alpha: float, gamma: float, nu: float
+) -> bool:
+    """Return whether CyCP with SSGD costs less than local random reshuffling.
+
+    M > n (1 + alpha / (gamma + nu / sqrt(B))), by the paper's bounds.
+
+    Args:
+        num_clients: M.
+        per_round: n (the paper's N).
+        components: B.
+        alpha: how far the gradients of groups are from the mean of all.
+        gamma: how far those of a group's clients are from the group's mean.
+        nu: how far those of a client's components are from the client's.
+    """
+    within = gamma + nu / math.sqrt(components)
+    return (num_clients - per_round) * within > per_round * alpha
+
+
+def tau_max_bound(pattern: str, num_clients: int, share: float, rounds: int = 1) -> float:
+    """Return FedSUM's bound on the expected longest absence of a client, E tau_max.
+
+        uniform     (4 N / S) ln(N T)
+        bernoulli   (4 / delta) max(ln(N T), ln(1 / delta))
+        cyclic      2 N / S
+        reshuffled  4 N / S
+
+    The appendix exchanges the numbers of the last two cases; these are the patterns' own.
+
+    Args:
+        pattern: one of these names.
+        num_clients: N.
+        share: S / N; for ``bernoulli`` delta, the smallest probability of a client.
+        rounds: T, for ``uniform`` and ``bernoulli``.
+    """
+    logarithm = math.log(num_clients * rounds)
+    factors = {
+        "uniform": 4 * logarithm,
+        "bernoulli": 4 * max(logarithm, math.log(1 / share)),
+        "cyclic": 2.0,
+        "reshuffled": 4.0,
+    }
+    if pattern not in factors:
+        raise ValueError(f"pattern = {pattern!r} is not allowed; must be one of {list(factors)}")
+    return factors[pattern] / share
 
 
 def fedsum_rates(
@@ -180,18 +260,24 @@ def fedcdr_bound(L: float, gap: float, meta_epochs: int) -> float:
     return 125 / 4 * L * gap / meta_epochs
 
 
-def fedcdr_accuracy(num_clients: int, blocks: int, meta_epoch: int, block: int) -> float:
+def fedcdr_accuracy(budget: float, blocks: int, meta_epoch: int, block: int) -> float:
     """Return eps, how near the inner solver must come to the prox (FedCDR, Definition 5).
 
-    eps^2 = N / (2 (r + t (R + 1) + 1)^2), with the 1/R that the definition prints as 1/n.
+    eps^2 = M / (2 (r + t (R + 1) + 1)^2). Summed over all rounds it stays below M pi^2 / 12, and
+    so meets the definition's budget (1/R) sum_t sum_r eps^2 <= M (which prints 1/n for 1/R).
 
     Args:
-        num_clients: N.
+        budget: M, the constant that bounds the errors of all rounds together.
         blocks: R, rounds of a meta-epoch.
         meta_epoch: 0-based t.
         block: 0-based r.
+
+    Raises:
+        ValueError: a budget that is not positive.
     """
-    return math.sqrt(num_clients / 2) / (block + meta_epoch * (blocks + 1) + 1)
+    if not budget > 0:
+        raise ValueError(f"budget = {budget} is not allowed; must be > 0")
+    return math.sqrt(budget / 2) / (block + meta_epoch * (blocks + 1) + 1)
 
 
 def fedgm_max_rate(L: float, steps: int, etas: Sequence[float], W1: float) -> float:

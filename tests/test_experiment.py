@@ -381,3 +381,11 @@ def test_a_data_set_names_the_partition_of_a_config_that_names_none():
     written = Experiment.parse({"data": {"name": "synthetic"}}).as_dict()
     assert written["data"]["partition"] == {"kind": "natural"}
     assert "num_clients" not in written["data"]
+
+
+def test_updates_that_would_be_too_old_are_foreseen():
+    many = {"kind": "asynchronous", "concurrency": 50, "buffer": 5}
+    raw = {"algorithm": "fedbuff", "participation": many}
+    (text,) = Experiment.parse({**raw, "algorithm": {"name": "fedbuff", "window": 5}}).cautions()
+    assert "all that are older than 4 are discarded" in text
+    assert Experiment.parse(raw).cautions() == []

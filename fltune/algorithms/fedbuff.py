@@ -10,8 +10,12 @@ A round is one server step: its cohort is the Z arrivals that fill the buffer (Z
 its ``delays`` are their staleness in server steps; ``participation: asynchronous`` simulates both.
 A client may arrive twice in one buffer and then draws its batches anew.
 
-- d floats down, d up, per arrival. Memory: server window d, client 0 (a real server keeps no past
-  models: the clients hold what they fetched).
+The paper takes an update however old it is. Here one that is older than the ``window`` - 1 past
+models that the simulation keeps is discarded, which leaves out slow clients more often than fast
+ones; what is discarded is counted, and ``participation: asynchronous`` warns where it is much.
+
+- d floats down, d up, per arrival. Memory: server window d, 20 d by default, client 0 (a real
+  server keeps no past models: the clients hold what they fetched).
 - The sum is divided by Z, not by the sum of s: stale buffers make shorter steps.
 - In an empty round nothing moves. Unequal steps: y_i as it is.
 - Z = N and fresh models: FedAvg.
@@ -32,13 +36,24 @@ from fltune.parameters import parameter
 
 @dataclass(frozen=True)
 class FedBuff(Stale):
-    """Average the displacements in the buffer, old ones scaled down."""
+    """Average the displacements in the buffer, old ones scaled down.
 
+    An update from a model older than ``window`` - 1 rounds is discarded.
+    """
+
+    window: int = parameter(
+        20,
+        "models that a client may start from, the current one included; older updates are "
+        "discarded, and each takes the server's memory of a model",
+        symbol="max_delay",
+        ge=1,
+    )
     staleness_exponent: float = parameter(
         0.5, "s(tau) = (1 + tau)^-exponent; 0 counts stale updates in full", symbol="s", ge=0
     )
 
     paper: ClassVar[str] = "Nguyen et al. 2022, Algorithm 1"
+    memory: ClassVar[str] = "server window d (20 d by default), client 0"
 
     def uplink(
         self, x: Tensor, server: State, client: State, result: LocalResult, info: RoundInfo

@@ -147,7 +147,8 @@ class FedCDR(Algorithm):
 class FedDR(FedCDR):
     """Douglas-Rachford with sampled clients, and a regulariser r(x) = l1 |x|_1 + l2/2 |x|^2.
 
-    Server state with a regulariser: mean [d], the mean of all xhat_i; x is its prox.
+    Server state with a regulariser: mean [d], the mean of all xhat_i. Its prox is what clients
+    receive, in round 0 too: the model itself stays x^0 until the first of them has answered.
     """
 
     alpha: float = parameter(1.9, "relaxation", symbol="alpha", gt=0, lt=2)
@@ -181,6 +182,22 @@ class FedDR(FedCDR):
             if self.regularised
             else (mean, server, clients)
         )
+
+    def sent(self, x: Tensor, server: State) -> Tensor:
+        """Return what the server sends: the mean's prox, or x where there is no r."""
+        return self.shrunk(server["mean"]) if self.regularised else x
+
+    def local_problem(
+        self, x: Tensor, server: State, client: State, info: RoundInfo
+    ) -> LocalProblem:
+        """Return FedCDR's problem at what the server sends."""
+        return super().local_problem(self.sent(x, server), server, client, info)
+
+    def uplink(
+        self, x: Tensor, server: State, client: State, result: LocalResult, info: RoundInfo
+    ) -> tuple[State, State]:
+        """Send FedCDR's message, made with what the server sent."""
+        return super().uplink(self.sent(x, server), server, client, result, info)
 
     def aggregate(
         self, x: Tensor, server: State, message: State, info: RoundInfo

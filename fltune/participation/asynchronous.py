@@ -10,12 +10,17 @@ FedBuff's setting (Nguyen et al. 2022, Algorithm 1), as events in simulated time
 An update carries its delay, the version that it meets minus the version that it was fetched from;
 without discarded updates the mean over a long run is (M - 1) / Z. A client may stand twice in a
 buffer. Who works when does not depend on the method: only what is discarded does.
+
+FedBuff itself discards nothing; a simulation keeps a limited number of past models. Discarded are
+the updates of slow clients first, so that many of them bias the model towards fast clients. Their
+number is in ``participation/discarded``, and :meth:`Asynchronous.warnings` foresees it.
 """
 
 from __future__ import annotations
 
 import bisect
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,7 +51,7 @@ class Asynchronous(Participation):
     """
 
     concurrency: int = parameter(10, "clients at work at any time", symbol="M", ge=1)
-    buffer: int = parameter(5, "updates that make a round", symbol="Z", ge=1)
+    buffer: int = parameter(10, "updates that make a round", symbol="Z", ge=1)
     seconds: float = parameter(1.0, "median time from a client's fetch to its arrival", gt=0)
     speed_sigma: float = parameter(0.5, "spread of clients' speeds; 0: all alike", ge=0)
     jitter_sigma: float = parameter(0.25, "spread of a client's jobs; 0: all alike", ge=0)
@@ -93,6 +98,24 @@ class Asynchronous(Participation):
                 "that the method keeps"
             )
         self._longest = oldest if self.max_delay is None else self.max_delay
+
+    def warnings(self, oldest: int) -> list[str]:
+        """Say so where more than about 5% of the updates would be discarded.
+
+        A job meets (M - 1) / Z new versions on average; one that is a standard deviation slower
+        than the median, more by that factor. The warning is that the latter would be too old.
+        """
+        longest = oldest if self.max_delay is None else self.max_delay
+        mean = (self.concurrency - 1) / self.buffer
+        slow = mean * math.exp(math.hypot(self.speed_sigma, self.jitter_sigma))
+        if slow <= longest:
+            return []
+        return [
+            f"participation: updates are about {mean:.3g} rounds old on average, and those of slow "
+            f"clients {slow:.3g}; all that are older than {longest} are discarded, which biases "
+            "the model towards fast clients: keep more models (algorithm.window), or take a "
+            "larger buffer or fewer clients at work"
+        ]
 
     def _start(self, version: int, busy: list[int]) -> None:
         """Give a slot to an idle client; ``busy`` are the ids at work, ascending, updated here."""

@@ -96,6 +96,14 @@ class Participation(Checked, Sampler[list[int]]):
     def admit(self, oldest: int) -> None:
         """Raise ValueError if this does not go with a method that keeps models so many rounds."""
 
+    def warnings(self, oldest: int) -> list[str]:
+        """Return what a user should know before running this pattern so, a sentence each.
+
+        Args:
+            oldest: the age in rounds of the oldest model that the method keeps.
+        """
+        return []
+
     @property
     def arrivals(self) -> Arrivals | None:
         """Delays and time of the cohort just drawn; None unless ``asynchronous``."""

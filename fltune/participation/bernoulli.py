@@ -68,23 +68,37 @@ class Sine(IndependentClients):
     """A probability that swings with the round (FedSUM's P3).
 
     p_t = (S / N) (swing sin(2 pi t / period) + 1 - swing): between 0.4 S/N and S/N, 0.7 S/N on
-    average, with the defaults.
+    average, with the defaults. With ``each`` the clients' own p_i stand in the place of S / N, as
+    in FedAWE's program (Xiang et al. 2024), whose period is 20.
+
+    Raises:
+        ValueError: more clients per round than there are, or ``each`` that is not one per client.
     """
 
     per_round: int = parameter(10, "clients per round at the top of the swing", symbol="S", ge=1)
     swing: float = parameter(0.3, "half the width of the swing", ge=0, le=0.5)
     period: float = parameter(10.0, "rounds", gt=0)
+    each: list[float] | None = parameter(
+        None, "probability at the top, one per client, instead of S / N", symbol="p_i", ge=0, le=1
+    )
 
     def check(self, num_clients: int) -> None:
-        """Refuse more clients per round than there are."""
-        if self.per_round > num_clients:
+        """Refuse more clients per round than there are, or a list that does not fit them."""
+        if self.each is not None:
+            if len(self.each) != num_clients:
+                raise ValueError(
+                    f"each has {len(self.each)} probabilities for {num_clients} clients"
+                )
+        elif self.per_round > num_clients:
             raise ValueError(
                 f"per_round = {self.per_round} is more than the {num_clients} clients there are"
             )
 
     def probabilities(self, round: int) -> Tensor:
-        """Return the same p_t for every client."""
+        """Return the same p_t for every client, or p_i at the same height of the swing."""
         level = self.swing * math.sin(2.0 * math.pi * round / self.period) + 1.0 - self.swing
+        if self.each is not None:
+            return (torch.tensor(self.each, dtype=torch.float64) * level).clamp(0, 1)
         p = self.per_round / self.num_clients * level
         return torch.full((self.num_clients,), p, dtype=torch.float64)
 

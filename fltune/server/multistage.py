@@ -5,6 +5,10 @@ Paper: Sun, Wu, Huang, Zhang (AAAI 2024), Algorithm 3 and the constraints (3):
     W1 = eta_s beta_s nu_s / (1 - beta_s)   the same in every stage: gives beta_s
     W2 = T_s eta_s                          the same in every stage: gives the lengths T_s
 
+Multistage FedNAG has nu_s = beta_s, for which W1 gives
+
+    beta_s = (-W1 + sqrt(W1^2 + 4 eta_s W1)) / (2 eta_s)
+
 The momentum buffer d is carried over stage borders.
 """
 
@@ -65,8 +69,8 @@ class MultistageFedGM(QuasiHyperbolic):
     W1 (``betas``) and W2 (``stage_ends``).
 
     Raises:
-        ValueError: lists of unequal length, rates that grow, or stage ends that do not increase to
-            the run's last round.
+        ValueError: lists of unequal length, rates that grow, stage ends that do not increase to
+            the run's last round, or ``nesterov`` with ``betas`` or ``nus``.
     """
 
     lr: float = parameter(2.0, "server learning rate of the first stage", symbol="eta_1", gt=0)
@@ -86,6 +90,9 @@ class MultistageFedGM(QuasiHyperbolic):
     stage_ends: list[int] | None = parameter(
         None, "first round after each stage; null: by constraint W2", symbol="T_s", ge=1
     )
+    nesterov: bool = parameter(
+        False, "nu_s = beta_s in every stage (multistage FedNAG); nu is not read"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,9 +109,21 @@ class MultistageFedGM(QuasiHyperbolic):
         ends = self.stage_ends
         if ends is not None and any(b <= a for a, b in pairwise(ends)):
             raise ValueError(f"stage_ends = {ends}: must increase")
-        self.stage_nus = self.nus or [self.nu] * count
-        self.stage_betas = self.betas or solve_betas(self.etas, self.beta, self.stage_nus)
+        if self.nesterov:
+            self.stage_betas = self.stage_nus = self._nesterov_betas()
+        else:
+            self.stage_nus = self.nus or [self.nu] * count
+            self.stage_betas = self.betas or solve_betas(self.etas, self.beta, self.stage_nus)
         self.ends = self.stage_ends
+
+    def _nesterov_betas(self) -> list[float]:
+        for name in ("betas", "nus"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} and nesterov are both set: nesterov solves nu_s = beta_s from lr and "
+                    f"beta; set {name} to null, or nesterov to false"
+                )
+        return solve_nag_betas(self.etas, self.beta)
 
     def prepare(self, rounds: int) -> None:
         """Solve the stage lengths, now that T is known."""

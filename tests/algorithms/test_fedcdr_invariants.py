@@ -31,6 +31,7 @@ named = [pytest.param(a, id=f"{type(a).__name__}{k}") for k, a in enumerate(VARI
 def test_the_model_is_the_mean_of_all_reflections(algorithm, problem):
     recorded = problem.run(algorithm, **INEXACT, eta_g=0.8)
     regularised = isinstance(algorithm, FedDR) and algorithm.regularised
+    moved = algorithm.init != "consensus"
     for cohort, x, server, clients in zip(
         problem.cohorts, recorded.x, recorded.server, recorded.clients, strict=True
     ):
@@ -39,8 +40,29 @@ def test_the_model_is_the_mean_of_all_reflections(algorithm, problem):
             same(x, mean)
             continue
         same(server["mean"], mean)
-        if cohort:
-            same(x, algorithm.shrunk(mean))
+        moved |= bool(cohort)  # until then the model is x^0, though its prox would be sent
+        same(x, algorithm.shrunk(mean) if moved else mean)
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked"])
+@property_test(4)
+def test_feddr_with_a_regulariser_sends_the_prox_from_the_first_round_on(strategy, problem):
+    """Section 3.12 of the rule, written out: xbar = prox_{eta r}(mean xhat), sent before it."""
+    eta, alpha, l1, l2 = 0.4, 1.3, 0.6, 0.5
+    algorithm = FedDR(eta=eta, alpha=alpha, prox="exact", l1=l1, l2=l2)
+    cohorts = [[0, 1], [], [1], list(range(problem.clients))]
+    recorded = problem.run(algorithm, cohorts, strategy=strategy)
+    mean = torch.tensor(problem.x0, dtype=torch.float64)
+    y, x = ([mean] * problem.clients for _ in range(2))
+    for cohort, found, clients in zip(cohorts, recorded.x, recorded.clients, strict=True):
+        sent = torch.sign(mean) * (mean.abs() - eta * l1).clamp(min=0) / (1 + eta * l2)
+        for i in cohort:
+            y[i] = y[i] + alpha * (sent - x[i])
+            x[i] = prox(problem, i, y[i], eta)
+        mean = sum(2 * a - b for a, b in zip(x, y, strict=True)) / problem.clients
+        same(found, torch.sign(mean) * (mean.abs() - eta * l1).clamp(min=0) / (1 + eta * l2))
+        same(clients["y"], torch.stack(y))
+        same(clients["x"], torch.stack(x))
 
 
 @property_test()

@@ -360,6 +360,7 @@ def test_fedcdr_accuracy_falls_from_visit_to_visit():
     eps = [theory.fedcdr_accuracy(8, 4, t, r) for t in range(3) for r in range(4)]
     assert eps[0] == 2.0
     assert all(b < a for a, b in pairwise(eps))
+    assert theory.fedcdr_accuracy(2, 4, 1, 3) == near(1 / (3 + 5 + 1))
     assert theory.fedcdr_bound(2.0, 3.0, 10) == near(125 / 4 * 2 * 3 / 10)
 
 

@@ -172,6 +172,40 @@ def test_the_method_says_what_is_too_old():
         Asynchronous(6).bind(5, 0)
 
 
+FEW = [(10, 5, 4), (10, 10, 19), (50, 10, 19)]
+MANY = [(20, 5, 4), (50, 5, 4), (150, 10, 19)]
+
+
+@pytest.mark.parametrize(("m", "z", "oldest"), FEW + MANY)
+def test_the_warning_foresees_what_is_discarded(m, z, oldest):
+    """3% or less in the first cases, 14% or more in the others."""
+    pattern = Asynchronous(m, z).bind(200, 0)
+    pattern.admit(oldest)
+    rounds_of(pattern, 2000 // z)
+    discarded = pattern.report()["discarded"]
+    many = discarded > 0.05 * (discarded + 2000)
+    assert many == ((m, z, oldest) in MANY)
+    found = pattern.warnings(oldest)
+    assert len(found) == many
+    assert all(f"older than {oldest} are discarded, which biases the mod" in text for text in found)
+
+
+def test_the_warning_goes_by_max_delay_and_by_spread():
+    assert Asynchronous(10, 5, max_delay=2).warnings(19)
+    assert not Asynchronous(10, 5, max_delay=2, **ALIKE).warnings(19)  # 1.8 rounds old, all alike
+    assert Asynchronous(10, 5, speed_sigma=3.0).warnings(19)
+
+
+def test_fedbuff_keeps_nearly_all_updates_as_it_comes():
+    """The paper's server takes all of them, with a buffer of 10."""
+    assert Asynchronous().buffer == 10
+    for m in (10, 50):
+        pattern = Asynchronous(m).bind(200, 0)
+        pattern.admit(FedBuff().oldest_start())
+        rounds_of(pattern, 200)
+        assert pattern.report()["discarded"] < 0.005 * 2000
+
+
 A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]], [[3.0, -0.5], [-0.5, 1.0]]]
 B = [[1.0, 0.1], [-1.0, 2.0], [0.5, -1.0]]
 

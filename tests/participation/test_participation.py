@@ -32,14 +32,22 @@ def patterns(draw):
         "cyclic": size,
         "reshuffled": {**size, "last_block": last},
         "bernoulli": {"probability": draw(st.floats(0.01, 1))},
-        "sine": {**size, "swing": draw(st.floats(0, 0.5))},
+        "sine": {
+            **size,
+            "swing": draw(st.floats(0, 0.5)),
+            "each": draw(st.none() | st.lists(st.floats(0, 1), min_size=n, max_size=n)),
+        },
         "biased": {"block": draw(st.integers(1, 10))},
         "groups": {
             "groups": groups,
             "per_round": draw(st.integers(1, n // groups)),
             "formation": draw(st.sampled_from(["shuffled", "sorted_by_label", "contiguous"])),
         },
-        "with_replacement": {**size, "multiplicity": draw(st.booleans())},
+        "with_replacement": {
+            **size,
+            "multiplicity": draw(st.booleans()),
+            "by_samples": draw(st.booleans()),
+        },
         "markov": {**there, "mean_spell": draw(st.floats(9, 50))},
         "blocks": {**there, "cycle": draw(st.integers(1, 12))},
         "asynchronous": {
@@ -50,7 +58,7 @@ def patterns(draw):
     }[kind]
     seed = draw(st.integers(0, 99))
     held = torch.tensor(
-        draw(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=n, max_size=n))
+        draw(st.lists(st.lists(st.integers(1, 9), min_size=3, max_size=3), min_size=n, max_size=n))
     )
     return lambda: PARTICIPATION.load(kind)(**options).bind(n, seed, held), n
 
@@ -169,6 +177,18 @@ def test_sine_swings_as_it_says():
     assert float((sizes.double().mean(0) / 40 - expected).abs().max()) < 0.02
 
 
+def test_sine_swings_each_client_around_its_own_probability():
+    """FedAWE's program: sin(2 pi t / 20), p_i of the clients; 0.7, 1 and 0.4 of them here."""
+    each = [0.0, 0.2, 1.0]
+    pattern = Sine(each=each, period=20).bind(3, 0)  # per_round = 10 is not read
+    for t, level in ((0, 0.7), (5, 1.0), (15, 0.4), (20, 0.7)):
+        assert pattern.probabilities(t).tolist() == pytest.approx([p * level for p in each])
+    cohorts(pattern, 4000)
+    assert (pattern.counts / 4000).tolist() == pytest.approx([0, 0.14, 0.7], abs=0.04)
+    deepest = Sine(each=[1.0] * 3, swing=0.5, period=8).bind(3, 0)
+    assert all(0 <= p <= 1 for t in range(80) for p in deepest.probabilities(t).tolist())
+
+
 def test_biased_takes_each_block_as_often_as_it_says():
     """3000 coins for each of 24 clients; five standard deviations are below 0.046."""
     pattern = Biased(block=4).bind(24, 0)
@@ -197,6 +217,9 @@ def test_binding_starts_anew():
     [
         (lambda: Uniform(6), "per_round = 6 is more than the 5 clients there are"),
         (lambda: Uniform(0), r"Uniform: per_round = 0 is not allowed; must be >= 1"),
+        (lambda: Sine(per_round=6), "per_round = 6 is more than the 5 clients there are"),
+        (lambda: Sine(each=[0.5] * 4), "each has 4 probabilities for 5 clients"),
+        (lambda: Sine(each=[1.5] * 5), r"must be in \[0, 1\]"),
         (lambda: Trace([]), "rounds is empty"),
         (lambda: Trace([[0], [1, 5]]), r"rounds\[1\] names client 5; ids are 0\.\.4"),
         (lambda: Trace([[-1]]), r"rounds\[0\] names client -1"),

@@ -4,11 +4,15 @@ from quadratics import Recorder, quadratics, trainer
 
 from fltune import theory
 from fltune.algorithms.fedavg import FedAvg
+from fltune.errors import ConfigError
+from fltune.experiment import Experiment
 from fltune.federation import FederatedDataModule, FederatedModule, LocalSGD
 from fltune.federation.losses import squared_error
 from fltune.models.linear import Linear
-from fltune.participation.trace import Trace, record
+from fltune.participation.trace import Trace, read_rounds, record
 from fltune.participation.with_replacement import WithReplacement
+from fltune.pieces import build_participation
+from fltune.runner import build, run
 from fltune.server.fedgm import FedSGD
 
 P = [0.0, 0.1, 0.2, 0.7]
@@ -40,6 +44,52 @@ def test_counts_are_multinomial():
     pattern = WithReplacement(3, P, multiplicity=True).bind(4, 1)
     record(pattern, 4000)
     assert (pattern.counts / 12_000).tolist() == pytest.approx(P, abs=0.023)
+
+
+def test_draws_by_samples_are_in_proportion_to_what_clients_hold():
+    """Shares 0, 0.1, 0.2, 0.7 of ten samples: the cohorts of the same list of probabilities."""
+    held = torch.tensor([[0, 0], [1, 0], [1, 1], [4, 3]])
+    pattern = WithReplacement(3, by_samples=True, multiplicity=True).bind(4, 1, held)
+    given = WithReplacement(3, P, multiplicity=True).bind(4, 1)
+    assert record(pattern, 50) == record(given, 50)
+    record(pattern, 3950)
+    assert (pattern.counts / 12_000).tolist() == pytest.approx(P, abs=0.023)
+
+
+def test_samples_may_not_be_known():
+    with pytest.raises(ValueError, match="by_samples needs the clients' sample counts"):
+        WithReplacement(2, by_samples=True).bind(3, 0)
+    with pytest.raises(ValueError, match="probabilities and by_samples are both set"):
+        WithReplacement(2, [0.5, 0.5], by_samples=True)
+
+
+def test_a_run_by_samples_is_replayed_from_its_saved_cohorts(tmp_path):
+    raw = {
+        "data": {"name": "digits", "clients": 6, "partition": {"kind": "dirichlet", "alpha": 0.2}},
+        "participation": {
+            "kind": "with_replacement",
+            "per_round": 4,
+            "by_samples": True,
+            "multiplicity": True,
+        },
+        "model": {"name": "mlp", "hidden": [8]},
+        "rounds": 4,
+        "device": "cpu",
+    }
+    file = tmp_path / "cohorts.json"
+    first = run(raw, save_participation=file)
+    sizes = build(Experiment.parse(raw)).datamodule.data.sizes
+    pattern = WithReplacement(4, (sizes / sizes.sum()).tolist(), multiplicity=True)
+    assert read_rounds(file) == record(pattern.bind(6, 0), 4)
+    again = {"kind": "trace", "file": str(file), "multiplicity": True}
+    assert run({**raw, "participation": again}).history == first.history
+
+
+def test_a_config_may_not_draw_by_samples_of_a_regression():
+    participation = {"kind": "with_replacement", "per_round": 2, "by_samples": True}
+    experiment = Experiment.parse({"participation": participation})
+    with pytest.raises(ConfigError, match="participation: by_samples needs the clients' sample"):
+        build_participation(experiment, quadratics(A, B))
 
 
 def test_as_many_clients_stay_unseen_as_expected():

@@ -7,7 +7,12 @@ from fltune.parameters import describe
 from fltune.server import SERVERS
 from fltune.server.adaptive import FedAdagrad, FedAdam, FedYogi
 from fltune.server.fedgm import FedAvgM, FedGM, FedNAG, FedSGD
-from fltune.server.multistage import MultistageFedGM, solve_betas, solve_stage_ends
+from fltune.server.multistage import (
+    MultistageFedGM,
+    solve_betas,
+    solve_nag_betas,
+    solve_stage_ends,
+)
 from fltune.server.quasi_hyperbolic import PID, SNV, AccSGD, RobustMomentum
 from fltune.server.torch_optimizer import TorchServer
 
@@ -42,6 +47,14 @@ from fltune.server.torch_optimizer import TorchServer
         (lambda: MultistageFedGM(betas=[0.9]), "betas has 1 entries for 3 stages"),
         (lambda: MultistageFedGM(nus=[0.9, 0.0, 0.9]), r"no beta < 1 keeps W1 = 16\.2 at nu = 0"),
         (lambda: MultistageFedGM(stage_ends=[5, 5, 9]), r"stage_ends = \[5, 5, 9\]: must increase"),
+        (
+            lambda: MultistageFedGM(nesterov=True, nus=[0.9] * 3),
+            "nus and nesterov are both set: .*; set nus to null, or nesterov to false",
+        ),
+        (
+            lambda: MultistageFedGM(nesterov=True, betas=[0.9] * 3),
+            "betas and nesterov are both set",
+        ),
         (lambda: TorchServer(torch.optim.Adam, lr=-1.0), "Invalid learning rate: -1"),
         (lambda: TorchServer(torch.optim.SGD, nesterov=True), "Nesterov momentum requires"),
     ],
@@ -157,6 +170,34 @@ def test_explicit_stages():
     assert server.coefficients(4) == server.coefficients(9) == (1.0, 0.7, 1.0)
     with pytest.raises(ValueError, match="stage_ends ends at 10, but the run has 12 rounds"):
         server.prepare(12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.9])
+def test_multistage_nesterov_has_nu_equal_to_beta_and_keeps_w1(beta):
+    """The recursion of FedNAG in every stage, d carried over, with the stage's momentum."""
+    server = MultistageFedGM(beta=beta, nu=0.3, nesterov=True)
+    server.prepare(70)
+    assert server.ends == [10, 30, 70]
+    stages = [server.coefficients(t) for t in (0, 10, 30)]
+    betas = solve_nag_betas([2.0, 1.0, 0.5], beta)
+    assert stages == [(eta, b, b) for eta, b in zip((2.0, 1.0, 0.5), betas, strict=True)]
+    assert betas[0] == pytest.approx(beta)
+    w1 = 2.0 * beta**2 / (1 - beta)
+    assert [eta * b * nu / (1 - b) for eta, b, nu in stages] == pytest.approx([w1] * 3)
+    x, d = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    expected, momentum, state = 0.0, 0.0, server.start(x)
+    for t in range(70):
+        x, state = server.step(x, d, state, t)
+        eta, b, _ = stages[0 if t < 10 else 1 if t < 30 else 2]
+        momentum = (1 - b) + b * momentum
+        expected -= eta * ((1 - b) + b * momentum)
+    assert x.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_nesterov_stage_is_fednag():
+    staged, plain = MultistageFedGM(stages=1, beta=0.8, nesterov=True), FedNAG(2.0, 0.8, True)
+    staged.prepare(5)
+    assert staged.coefficients(3) == pytest.approx(plain.coefficients(3))
 
 
 def test_momentum_is_carried_over_the_border():
