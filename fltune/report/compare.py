@@ -47,7 +47,7 @@ class Reach:
     @classmethod
     def of(cls, runs: Sequence[TrialRecord], goal: Objective) -> Reach:
         """Look through the rows of some runs."""
-        found = [_first_round(run, goal) for run in runs if run.status == "complete"]
+        found = [goal.first_round(run.rows) for run in runs if run.status == "complete"]
         rounds = [r for r in found if r is not None]
         return cls(float(np.mean(rounds)) if rounds else None, len(rounds), len(runs))
 
@@ -58,16 +58,6 @@ class Reach:
             return "not reached"
         missed = self.seeds - self.reached
         return f"{self.rounds:.4g}" + (f" ({missed} of {self.seeds} not)" if missed else "")
-
-
-def _first_round(run: TrialRecord, goal: Objective) -> float | None:
-    assert goal.target is not None
-    for row in run.rows:
-        value = row.get(goal.metric, math.nan)
-        there = value >= goal.target if goal.maximize else value <= goal.target
-        if there and math.isfinite(value):
-            return row["round"]
-    return None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fltune.search.condition import is_number
 from fltune.search.config import SearchConfig
 from fltune.search.lane import Lane
 from fltune.search.method import Method
-from fltune.search.objective import natural_mode
+from fltune.search.objective import Objective, natural_mode
 from fltune.search.record import TrialRecord
 
 Cell = Mapping[str, str]
@@ -242,7 +242,9 @@ def _read(run: TrialRecord, series: Series, reading: Reading, budget: float) -> 
     if reading.take == "last":
         return _at_the_end(run, reading.metric)
     if reading.take == "rounds":
-        return _reached(run, reading, series.rounds)
+        rising = natural_mode(reading.metric) == "max"
+        found = Objective(reading.metric, rising, target=reading.target).first_round(run.rows)
+        return series.rounds + 1.0 if found is None else found
     if reading.take in ("equal_bits", "equal_uplink"):
         within = [row for row in run.rows if bits(row, reading) <= budget]
         return next(reversed(_values(within, reading)), math.nan)
@@ -272,12 +274,3 @@ def _at_the_end(run: TrialRecord, metric: str) -> float:
         return float(run.client_samples)
     own = getattr(run, section) if section in ("comm", "participation") else {}
     return float(own.get(name, run.metrics.get(metric, math.nan)))  # totals are among the metrics
-
-
-def _reached(run: TrialRecord, reading: Reading, rounds: int) -> float:
-    assert reading.target is not None
-    sign = 1.0 if natural_mode(reading.metric) == "max" else -1.0
-    for row in run.rows:
-        if sign * row.get(reading.metric, math.nan) >= sign * reading.target:
-            return row["round"]
-    return rounds + 1.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fltune.errors import ConfigError, nearest
@@ -94,6 +94,17 @@ class Objective:
         if self.target is None:
             return self.metric
         return f"rounds to {self.metric} {'>=' if self.maximize else '<='} {self.target:g}"
+
+    def reached(self, row: Mapping[str, float]) -> bool:
+        """Whether a row is at the target: never where it lacks the metric, or holds no number."""
+        assert self.target is not None
+        value = row.get(self.metric, math.nan)
+        there = value >= self.target if self.maximize else value <= self.target
+        return there and math.isfinite(value)
+
+    def first_round(self, rows: Iterable[Mapping[str, float]]) -> float | None:
+        """Return the first evaluated round that was at the target; None if none was."""
+        return next((float(row["round"]) for row in rows if self.reached(row)), None)
 
     def worst(self, max_loss: float, rounds: int) -> float:
         """Return the finite score of a run that diverged.
@@ -239,11 +250,7 @@ class _Target:
         self._reached = False
 
     def add(self, row: Mapping[str, float]) -> float:
-        value, target = row.get(self.objective.metric, math.nan), self.objective.target
-        assert target is not None
-        # false for NaN as well; an infinite loss or accuracy reaches nothing
-        there = value >= target if self.objective.maximize else value <= target
-        if there and math.isfinite(value) and not self._reached:
+        if not self._reached and self.objective.reached(row):
             self._reached = True
             self.score = float(row["round"])
         return self.score
