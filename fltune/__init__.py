@@ -4,7 +4,8 @@
 
     experiment = fltune.load("search_spaces/digits_fedgm.yaml", method="FedGM")
     result = fltune.run(experiment)
-    outcome = fltune.search("search_spaces/digits_fedgm.yaml")
+    outcome = fltune.search("search_spaces/digits_fedgm.yaml", name="first")
+    report = fltune.compare("first")
 
 Public names load on use, so that ``import fltune`` costs nothing.
 """
@@ -23,9 +24,27 @@ _PUBLIC = {
     "build": "fltune.runner",
     "load": "fltune.search.config",
     "search": "fltune.search.search",
+    "resume": "fltune.search.search",
+    "extend": "fltune.search.search",
+    "compare": "fltune.search.search",
+    "explain": "fltune.search.search",
+    "sync": "fltune.search.search",
 }
 
-__all__ = ["Experiment", "RunResult", "__version__", "build", "load", "run", "search"]
+__all__ = [
+    "Experiment",
+    "RunResult",
+    "__version__",
+    "build",
+    "compare",
+    "explain",
+    "extend",
+    "load",
+    "resume",
+    "run",
+    "search",
+    "sync",
+]
 
 
 def __getattr__(name: str) -> Any:

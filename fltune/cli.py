@@ -1,6 +1,7 @@
 """The command line: search and what goes on with it, run, plan, list, ui. No logic of its own.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 interrupted,
+143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -351,6 +352,7 @@ def _finish(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(finite(result), allow_nan=False))
 
 
+INTERRUPTED = 130
 # click's, or that of the copy of click that newer versions of Typer carry
 UsageError: Any = typer.BadParameter.__base__
 
@@ -375,13 +377,13 @@ def main(argv: list[str] | None = None) -> None:
         )
         sys.exit(2)
     try:
-        sys.exit(app(args=arguments, prog_name="fltune", standalone_mode=False) or 0)
+        code = app(args=arguments, prog_name="fltune", standalone_mode=False) or 0
     except UsageError as error:
         print(f"fltune: {_said(error)}", file=sys.stderr)
         sys.exit(2)
     except FltuneError as error:
         print(f"fltune: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    if code == INTERRUPTED:  # Typer has made it of the KeyboardInterrupt, and said nothing
         print("fltune: interrupted", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(code)

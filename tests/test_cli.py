@@ -1,12 +1,16 @@
 """The command line, in this process where possible; the search itself is in tests/search."""
 
 import json
+import signal
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import yaml
 
+import fltune
+from fltune.experiment import Experiment
 from fltune.report.listing import REGISTRIES
 
 TINY = {
@@ -216,6 +220,16 @@ def test_list_spaces_finds_the_files_below_the_working_directory(call, tmp_path,
     assert entry["methods"] == ["FedAvg", "FedGM"]
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_list_spaces_where_there_are_none_says_where_they_are(call, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("list", "spaces", *options)
+    assert (code, out) == (2, "")
+    assert err == (
+        "fltune: there is no folder search_spaces here; start in fltune's checkout, which has one\n"
+    )
+
+
 def test_an_interrupt_is_exit_code_130(call, file, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
@@ -223,7 +237,40 @@ def test_an_interrupt_is_exit_code_130(call, file, monkeypatch):
     monkeypatch.setattr("fltune.runner.run", interrupted)
     code, _, err = call("run", file, "--method", "FedAvg")
     assert code == 130
-    assert "Traceback" not in err
+    assert err == "fltune: interrupted\n"
+
+
+def test_ctrl_c_ends_a_run_in_words(file, tmp_path):
+    script = f"""
+        import os, signal, sys
+        import fltune.runner
+        from fltune.federation.history import History
+
+        ends = History.on_train_epoch_end
+
+        def interrupting(self, *args):
+            ends(self, *args)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        History.on_train_epoch_end = interrupting
+        from fltune.cli import main
+        main(["run", {str(file)!r}, "--method", "FedAvg"])
+    """
+    done = python("-c", textwrap.dedent(script), cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "fltune: interrupted"
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_a_run_is_an_exception_that_a_script_can_catch(monkeypatch):
+    handler = signal.getsignal(signal.SIGINT)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fltune.run(Experiment.parse(TINY["experiment"]), on_row=interrupted)
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_as_a_module_it_is_the_same_program(tmp_path):

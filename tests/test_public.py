@@ -15,6 +15,16 @@ def test_every_public_name_is_there(name):
     assert callable(getattr(fltune, name))
 
 
+def test_what_goes_on_with_a_search_is_public():
+    """As the commands of these names; each is loaded on use."""
+    import fltune.search.search as commands
+
+    for name in ("resume", "extend", "compare", "explain", "sync"):
+        assert name in fltune.__all__
+        assert getattr(fltune, name) is getattr(commands, name)
+    assert set(fltune.__all__) == {"__version__", *fltune._PUBLIC}
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'serch'"):
         fltune.serch  # noqa: B018

@@ -50,9 +50,13 @@ def listing(kind: str, spaces: Path = Path("search_spaces")) -> list[dict[str, A
     """Return one plain object per component of a kind.
 
     Raises:
-        ConfigError: there is no such kind.
+        ConfigError: there is no such kind, or no folder of search files.
     """
     if kind == "spaces":
+        if not spaces.is_dir():
+            raise ConfigError(
+                f"there is no folder {spaces} here; start in fltune's checkout, which has one"
+            )
         from fltune.report.spaces import space_entry, space_files  # the typed config: seconds
 
         return [space_entry(path) for path in space_files(spaces)]

@@ -94,6 +94,7 @@ class Summary:
         seeds: on so many the search ran each config.
         extend: the command that adds to the search; empty where there is none to add to.
         trial_rounds: the most rounds of a trial, where they are fewer than those of the winners.
+        short_of: which trials a spent budget has cost, in a sentence; empty if none.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Summary:
     seeds: int = 1
     extend: str = ""
     trial_rounds: int | None = None
+    short_of: str = ""
 
     @property
     def origin(self) -> str:

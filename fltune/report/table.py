@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -40,7 +40,14 @@ def interval_text(interval: Interval | None) -> str:
 
 
 def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> None:
-    """Print the ranked methods of each scenario, the warnings, and the hint how to see more."""
+    """Print the ranked methods of each scenario, the warnings, and the hint how to see more.
+
+    Args:
+        summary: the outcome.
+        console: where it goes.
+        hint: how to see more; empty where there is no more.
+        seeds: fresh ones of each winner.
+    """
     headline = summary.headline.replace("/", " ")
     table = Table(
         title=escape(f"{summary.name}: tuned methods, best first"),
@@ -160,7 +167,7 @@ def nothing_chosen(method: MethodSummary) -> str:
 
 def warnings_of(summary: Summary) -> list[str]:
     """Return what to distrust in a result, a sentence each."""
-    lines = []
+    lines = [summary.short_of] if summary.short_of else []
     for name, m in summary.methods.items():
         lines += [_edge_warning(name, edge, summary.extend) for edge in m.beyond]
         if m.too_optimistic and m.optimism is not None:
@@ -183,6 +190,27 @@ def warnings_of(summary: Summary) -> list[str]:
                 f"{name}: the winner diverged on {m.seeds_diverged} of its fresh seeds; {counted}"
             )
     return lines
+
+
+def caps_warning(caps: Sequence[str], trials: Mapping[str, tuple[int, int]]) -> str:
+    """Say which methods had fewer trials than they were to have, because a cap was spent.
+
+    Args:
+        caps: those that are spent, see :meth:`fltune.search.caps.Caps.spent`.
+        trials: by method, how many it ran and how many it was to run.
+
+    Returns:
+        A sentence; empty where no method lacks a trial.
+    """
+    lacking = {name: (ran, of) for name, (ran, of) in trials.items() if ran < of}
+    if not caps or not lacking:
+        return ""
+    verb = "was" if len(caps) == 1 else "were"
+    each = [
+        f"{name} ran {ran} of {of} trials" if ran else f"{name} none of {of}"
+        for name, (ran, of) in lacking.items()
+    ]
+    return f"{' and '.join(caps)} {verb} spent: {', '.join(each)}"
 
 
 def _edge_warning(name: str, edge: Edge, extend: str) -> str:

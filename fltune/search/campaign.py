@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fltune.errors import ConfigError
+from fltune.search.caps import Caps
 from fltune.search.config import SearchConfig
 from fltune.search.heir import HeirLane
 from fltune.search.jobs import DONE, Job
@@ -58,7 +59,7 @@ class Campaign:
         self._begun: set[tuple[str, str, int, int]] = set()
         self._started = time.monotonic()
         self._seconds_before = 0.0
-        self._spent = {"client_samples": 0.0, "bits": 0.0}
+        self._caps = Caps(self.search)
         self._restore()
 
     def _make_lanes(self, config: SearchConfig) -> dict[str, Lane]:
@@ -82,17 +83,11 @@ class Campaign:
         records = self.state.records()
         self._seconds_before = self.state.seconds
         for record in records:
-            self._count(record)
+            self._caps.count(record)
         for name, lane in self.lanes.items():
             own = [entry for entry in journal if entry.get("method") == name]
             lane.restore(own, [r for r in records if r.method == name])
-            lane.closed = self._is_spent()
-
-    def _count(self, record: TrialRecord) -> None:
-        """Add to what the search has spent; confirmations are no search."""
-        if record.kind == TRIAL:
-            self._spent["client_samples"] += record.client_samples
-            self._spent["bits"] += sum(record.comm.values())
+            lane.closed = bool(self.spent)
 
     @property
     def seconds(self) -> float:
@@ -141,11 +136,13 @@ class Campaign:
         del self._out[run_id]
         self.lanes[job["method"]].put_back([job])
 
-    @property
-    def over(self) -> bool:
-        """Whether an earlier process has done all there was to do, so that no worker is needed."""
+    def reserve_first(self) -> bool:
+        """Decide the first job and keep it for :meth:`next`; return whether workers are needed.
+
+        They are not where an earlier process has done all there was to do, or the disk is full.
+        """
         self._ready = self._decide()
-        return self._ready == DONE and not self.stopping
+        return self._ready != DONE
 
     def _decide(self) -> Job | str | None:
         waiting = False
@@ -162,19 +159,14 @@ class Campaign:
             return DONE
         return None if waiting else DONE
 
-    def _is_spent(self) -> bool:
-        """Whether one of the budgets is."""
-        search = self.search
-        caps = (
-            (search.max_seconds, self.seconds),
-            (search.max_client_samples, self._spent["client_samples"]),
-            (search.max_bytes, self._spent["bits"] / 8),
-        )
-        return any(cap is not None and amount >= cap for cap, amount in caps)
+    @property
+    def spent(self) -> list[str]:
+        """The caps that are spent; see :meth:`fltune.search.caps.Caps.spent`."""
+        return self._caps.spent(self.seconds)
 
     def _hold_caps(self) -> None:
         """Close the lanes once a budget is spent; what is out may end, winners are confirmed."""
-        if self._is_spent() and not all(lane.closed for lane in self.lanes.values()):
+        if self.spent and not all(lane.closed for lane in self.lanes.values()):
             self._journal({"event": "spent"})  # else a resumed search had some seconds left
             for lane in self.lanes.values():
                 lane.closed = True
@@ -234,7 +226,7 @@ class Campaign:
             record.diverge(lane.worst[record.kind])
         try:
             self.state.keep(record, self.seconds)
-            self._count(record)
+            self._caps.count(record)
             lane.ended(record)
             self.listen("end", record)
         except DiskFullError as full:

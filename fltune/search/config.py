@@ -7,6 +7,7 @@ model that ``fltune run`` uses.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,24 @@ class SearchConfig:
         Raises:
             ConfigError: all problems of the file at once.
         """
-        raw = read_extended(path)
+        return cls.of(read_extended(path), str(path), settings, methods)
+
+    @classmethod
+    def of(
+        cls,
+        raw: Mapping[str, Any],
+        source: str = "config",
+        settings: Iterable[str] = (),
+        methods: Sequence[str] = (),
+    ) -> SearchConfig:
+        """Validate what a file holds, with overrides; see :meth:`read`.
+
+        Args:
+            raw: the nested mapping; it is left as it is.
+            source: its name, for messages.
+            settings, methods: as of :meth:`read`.
+        """
+        raw = dotted.merge(raw, {})
         overrides: dict[str, Any] = {}
         for text in settings:
             key, value = dotted.parse_assignment(text, _method_in(text, raw))
@@ -97,7 +115,7 @@ class SearchConfig:
                 _assign_to_method(raw, key, value)
             else:
                 overrides[key.removeprefix("experiment.")] = value
-        return cls.parse(raw, str(path), overrides, methods)
+        return cls.parse(raw, source, overrides, methods)
 
     @classmethod
     def parse(
@@ -110,7 +128,7 @@ class SearchConfig:
         """Validate a nested mapping; see :meth:`read`."""
         found: list[str] = []
         if "computes" in raw:
-            command = f"python -m fltune reproduce {Path(source).stem}"
+            command = f"python -m fltune reproduce {shlex.quote(Path(source).stem)}"
             raise ConfigError(f"computes: this file trains nothing; run {command}", source)
         for key in raw:
             if key not in SECTIONS:
@@ -199,14 +217,16 @@ class SearchConfig:
         if found:
             raise ConfigError(found, self.source)
 
-    def as_yaml(self, experiment: str | None = None) -> str:
+    def as_yaml(self, experiment: str | None = None, uri: str | None = None) -> str:
         """Return the frozen config: what was searched, whole.
 
         Args:
             experiment: the MLflow experiment, for a file that leaves it to its name.
+            uri: the store, for a file that names it from the folder in which it was read.
         """
         settings = self.settings.model_dump(mode="json")
-        settings["tracking"]["experiment"] = experiment or settings["tracking"]["experiment"]
+        known = {"experiment": experiment, "uri": uri}
+        settings["tracking"] |= {key: value for key, value in known.items() if value}
         frozen = {
             "experiment": self.base,
             "methods": {

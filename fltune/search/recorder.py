@@ -37,6 +37,7 @@ class Recorder:
         open_tree: opens the search's runs in the store, found again where they exist.
         console: where a failing store is named.
         sync_hint: the command that sends what is missing.
+        searching: whether a search goes on meanwhile.
 
     Attributes:
         missing: ended runs that are still to be sent; the store may have some already.
@@ -48,10 +49,12 @@ class Recorder:
         open_tree: Callable[[], SearchTree],
         console: Console,
         sync_hint: str,
+        searching: bool = True,
     ) -> None:
         self.config = config
         self.console = console
         self.sync_hint = sync_hint
+        self.searching = searching
         self.missing: list[TrialRecord] = []
         self._courier = Courier("tracking")
         self._open_tree = open_tree
@@ -60,10 +63,14 @@ class Recorder:
         self._failed_at: float | None = None
         self._sent_before = 0
 
-    def start(self, earlier: Sequence[TrialRecord] = ()) -> None:
-        """Make the run of every method; send what an earlier process could not."""
+    def start(self, earlier: Sequence[TrialRecord] = ()) -> bool:
+        """Make the run of every method; send what an earlier process could not.
+
+        Returns:
+            Whether all is sent.
+        """
         self.missing = list(earlier)
-        self._courier.now(self._catch_up)
+        return self._courier.now(self._catch_up)
 
     def ended(self, record: TrialRecord) -> None:
         """Keep one ended run; it is sent while the search goes on."""
@@ -219,9 +226,10 @@ class Recorder:
             write()
         except TrackingError as error:
             if self._failed_at is None:
+                kept = "The search goes on; every" if self.searching else "Every"
                 self.console.print(
                     f"[red]the tracking store failed:[/red] {escape(str(error))}\n"
-                    "The search goes on; every result is kept on this disk.",
+                    f"{kept} result is kept on this disk.",
                     highlight=False,
                     soft_wrap=True,
                 )

@@ -15,6 +15,7 @@ from fltune.report.explain import find_trial, parse_trial
 from fltune.report.noise import noise
 from fltune.report.summary import Summary
 from fltune.search.campaign import Campaign
+from fltune.search.caps import Caps
 from fltune.search.config import SearchConfig
 from fltune.search.method import Method
 from fltune.search.record import TrialRecord
@@ -37,8 +38,8 @@ def search(
 
     Args:
         config: a YAML file, the same as a nested mapping, or a validated config.
-        settings: ``KEY=VALUE`` overrides, for a file.
-        methods: names to keep; all if empty.
+        settings: ``KEY=VALUE`` overrides, for a file or a mapping.
+        methods: names to keep, likewise; all if empty.
         name: of the search; default: file name and time.
         console: where progress and the table go; silent if None.
         quiet: no progress, only the table.
@@ -46,20 +47,20 @@ def search(
     Raises:
         ConfigError: anything wrong with the config, the resources or the store; nothing started.
         DataError: the data set cannot be loaded or divided so.
-        FltuneError: every trial of a method failed, or the disk is full.
+        FltuneError: every run failed, or the disk is full.
         InterruptedSearchError: Ctrl-C, or SIGTERM; ``resume`` goes on.
     """
     if isinstance(config, SearchConfig):
         chosen = config
     elif isinstance(config, Mapping):
-        chosen = SearchConfig.parse(config, methods=methods)
+        chosen = SearchConfig.of(config, settings=settings, methods=methods)
     else:
         chosen = SearchConfig.read(config, settings, methods)
     session = Session(chosen, name, console or Console(quiet=True), quiet)
     if session.state.begun:
         raise ConfigError(
             f"a search named {session.name!r} exists already; choose another --name, or go on with "
-            f"it: python -m fltune resume {session.name}"
+            f"it: {session.command('resume')}"
         )
     return session.run()
 
@@ -108,16 +109,20 @@ def extend(
 
     Raises:
         ConfigError: there is no such search, or a setting would change what a trial is: a value
-            that is fixed, tied or paired in the space says what the trials there are were.
+            that is fixed, tied or paired in the space says what the trials there are were. Or
+            more trials are asked for, and a cap forbids them.
     """
     chosen = list(settings)
-    state = SearchState.find(home_of(chosen), name)
+    folder = home_of(chosen)
+    state = SearchState.find(folder, name)
     before = SearchConfig.read(state.frozen)
     if trials:
         chosen.append(f"search.trials={before.settings.search.trials + trials}")
     after = SearchConfig.read(state.frozen, chosen)
     _refuse_other_trials(before, after, state.records())
-    return Session(after, name, console or Console(quiet=True), quiet).run(again=True)
+    if after.settings.search.trials > before.settings.search.trials:
+        _refuse_what_caps_forbid(after, state)
+    return Session(after, name, console or Console(quiet=True), quiet, folder).run(again=True)
 
 
 FIXED = (
@@ -157,14 +162,32 @@ def _refuse_other_trials(
         for record in records
         for key in _meant_otherwise(before.methods, after.methods, record)
     )
-    if wrong:
-        raise ConfigError(
-            [
-                f"{key}: an extension cannot change what a trial is or how it is judged; start a "
-                "new search, from a file that says extends: and what differs"
-                for key in wrong
-            ]
+    found = [
+        f"{key}: an extension cannot change what a trial is or how it is judged; start a "
+        "new search, from a file that says extends: and what differs"
+        for key in wrong
+    ]
+    if new.seeds < old.seeds:  # the fresh seeds are those after the last one of the search
+        found.append(
+            f"search.seeds: found {new.seeds}; the search has run on {old.seeds}, and a winner "
+            f"is not to be confirmed on seeds that chose it; must be {old.seeds} or more"
         )
+    if found:
+        raise ConfigError(found)
+
+
+def _refuse_what_caps_forbid(after: SearchConfig, state: SearchState) -> None:
+    """Refuse more trials where none would start."""
+    caps = Caps(after.settings.search)
+    for record in state.records():
+        caps.count(record)
+    found = [
+        f"{cap} is spent: none of the trials would start; raise it too, with "
+        f"--set {cap.partition(' ')[0]}=..."
+        for cap in caps.spent(state.seconds)
+    ]
+    if found:
+        raise ConfigError(found)
 
 
 def _meant_otherwise(
@@ -203,9 +226,10 @@ def reopen(
         raise ConfigError(
             [f"{k}: cannot change now; what can: {allowed}; see extend" for k in wrong]
         )
-    state = SearchState.find(home_of(settings), name)
+    folder = home_of(settings)
+    state = SearchState.find(folder, name)
     config = SearchConfig.read(state.frozen, settings)
-    return Session(config, name, console or Console(quiet=True), quiet)
+    return Session(config, name, console or Console(quiet=True), quiet, folder)
 
 
 def _adjustable(key: str) -> bool:
@@ -222,6 +246,7 @@ def sync(name: str, settings: Iterable[str] = (), console: Console | None = None
 
     Raises:
         ConfigError: there is no such search, or the store cannot be opened.
+        FltuneError: the store failed before it had all.
     """
     return reopen(name, list(settings), console).sync()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
 from collections.abc import Mapping
@@ -16,11 +17,12 @@ from fltune.report.description import description
 from fltune.report.live import LiveDisplay
 from fltune.report.references import Reference, make_references
 from fltune.report.summary import Summary, summarise
-from fltune.report.table import print_summary
+from fltune.report.table import caps_warning, print_summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.interrupts import TerminatedError, orderly_interrupts
 from fltune.search.lane import Lane
+from fltune.search.names import plain_name
 from fltune.search.nodes import nodes
 from fltune.search.packer import usual_size
 from fltune.search.plan import without_inherited
@@ -31,7 +33,16 @@ from fltune.search.recorder import Recorder
 from fltune.search.settings import Tracking
 from fltune.search.state import SearchState
 from fltune.search.tuner import run_campaign
-from fltune.tracking import SearchTree, Store, redact, resolve_uri, sqlite_path, ui_hint
+from fltune.tracking import (
+    ENVIRONMENT_NAME,
+    SearchTree,
+    Store,
+    moved_to,
+    redact,
+    resolve_uri,
+    sqlite_path,
+    ui_hint,
+)
 
 
 class InterruptedSearchError(FltuneError):
@@ -51,7 +62,15 @@ def home(tracking: Tracking) -> Path:
     """Return the folder that holds the local store, and the state of all searches."""
     root = Path(tracking.root).resolve()
     local = sqlite_path(resolve_uri(tracking.uri, root))
-    return local.parent if local is not None else root
+    return local.parent.resolve() if local is not None else root
+
+
+def _is_home(folder: Path, tracking: Tracking) -> bool:
+    """Return whether searches are kept in a folder, by some settings and the environment."""
+    try:
+        return home(tracking) == folder
+    except ConfigError:  # the environment names what is no store
+        return False
 
 
 class Session:
@@ -62,8 +81,11 @@ class Session:
         name: of the search; None: file name and time.
         console: where progress and the table go.
         quiet: no progress, only the table and what goes wrong.
+        found: the folder in which the search was found; None: as ``tracking`` says. A store that is
+            a file lies there too, wherever both were when the search began.
 
     Attributes:
+        home: the folder that holds the state of all searches, and a local store.
         state: the logs of the search.
 
     Raises:
@@ -71,29 +93,42 @@ class Session:
     """
 
     def __init__(
-        self, config: SearchConfig, name: str | None, console: Console, quiet: bool = False
+        self,
+        config: SearchConfig,
+        name: str | None,
+        console: Console,
+        quiet: bool = False,
+        found: Path | None = None,
     ) -> None:
         stem = Path(config.source).stem
         tracking = config.settings.tracking
         self.config = config
         self.console = Console(quiet=True) if quiet else console
         self.out = console
-        self.name = name or config.settings.name or f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if self.name != Path(self.name).name:  # it becomes a folder
-            raise ConfigError(f"name: found {self.name!r}; must be a plain name, without slashes")
-        self.root = Path(tracking.root).resolve()
-        self.uri = resolve_uri(tracking.uri, self.root)
-        self.home = home(tracking)
+        if name is None:
+            name = config.settings.name or f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        try:
+            self.name = plain_name(name)
+        except ValueError as error:
+            raise ConfigError(f"name: {error}") from None
+        self.home = found or home(tracking)
+        self.uri = resolve_uri(tracking.uri, found or Path(tracking.root).resolve())
+        if found is not None:
+            self.uri = moved_to(self.uri, found)
         self.state = SearchState(self.home / "searches" / self.name)
-        moved = self.root != Path(Tracking().root).resolve()
-        self._elsewhere = f" --set tracking.root={self.root}" if moved else ""
-        hint = ui_hint(self.uri, self.root)
+        self._elsewhere, self._before = "", ""
+        if not _is_home(self.home, Tracking()):
+            self._elsewhere = f" --set {shlex.quote(f'tracking.root={self.home}')}"
+            if not _is_home(self.home, Tracking(root=str(self.home))):
+                self._before = f"{ENVIRONMENT_NAME}= "  # which would lead to another folder
+        hint = ui_hint(self.uri, self.home)
         self.hint = f"{hint}{self._elsewhere}" if "fltune ui" in hint else hint
         self.experiment = tracking.experiment or stem
 
     def command(self, verb: str) -> str:
-        """Return the command that does something with this search."""
-        return f"python -m fltune {verb} {self.name}{self._elsewhere}"
+        """Return the command that does something with this search, from this folder."""
+        named = shlex.quote(self.name)
+        return f"{self._before}python -m fltune {verb} {named}{self._elsewhere}"
 
     @property
     def _go_on(self) -> str:
@@ -122,10 +157,11 @@ class Session:
             self.state.release()
 
     def frozen_yaml(self) -> str:
-        """Return the config, with the experiment that it is recorded in."""
-        return self.config.as_yaml(experiment=self.experiment)
+        """Return the config, with experiment and store as they are found from any folder."""
+        named = bool(self.config.settings.tracking.uri)
+        return self.config.as_yaml(self.experiment, self.uri if named else None)
 
-    def _recorder(self, store: Store, again: bool) -> Recorder:
+    def _recorder(self, store: Store, again: bool, searching: bool = True) -> Recorder:
         tags = {"fltune.source": self.config.source}
         opened: list[bool] = []
 
@@ -134,7 +170,7 @@ class Session:
             opened.append(True)
             return SearchTree(store, self.name, self.frozen_yaml(), tags, resume=resume)
 
-        return Recorder(self.config, open_tree, self.out, self.command("sync"))
+        return Recorder(self.config, open_tree, self.out, self.command("sync"), searching)
 
     def _tune_and_report(self, recorder: Recorder) -> Summary:
         live: LiveDisplay | None = None
@@ -150,7 +186,7 @@ class Session:
             recorder.start(campaign.records)
             # a second Ctrl-C, the first is noted; or SIGTERM
             with contextlib.suppress(KeyboardInterrupt):
-                if not campaign.over:
+                if campaign.reserve_first():
                     # left when all is told: Ray takes a second for it
                     concurrent = around.enter_context(ray_session(self.config.settings))
                     self._announce(campaign, concurrent)
@@ -240,6 +276,7 @@ class Session:
             seeds=search.seeds,
             extend=self.command("extend"),
             trial_rounds=search.rounds,
+            short_of=_short_of(campaign),
         )
         return summarise(campaign.lanes, blank)
 
@@ -278,19 +315,34 @@ class Session:
         """Send to the store what it lacks; return how many runs it lacked.
 
         Of a search that is not finished these are its runs, not results: it has none yet.
+
+        Raises:
+            FltuneError: the store failed before it had all.
         """
         store = Store.open(self.uri, self.experiment, self.home / "artifacts")
         self.state.lock()
-        recorder = self._recorder(store, again=True)
+        recorder = self._recorder(store, again=True, searching=False)
         try:
             campaign = Campaign(self.config, self.state, _ignore)
-            recorder.start(campaign.records)
+            if not recorder.start(campaign.records):
+                raise FltuneError(
+                    f"{len(recorder.missing)} runs are still to be sent; when the store answers: "
+                    f"{self.command('sync')}"
+                )
             if self.state.finished:
-                self._send_results(campaign, self.summary(campaign), recorder)
+                summary = self.summary(campaign)
+                if not self._send_results(campaign, summary, recorder):
+                    raise FltuneError("the runs are sent; the results are still to be sent")
             return recorder.sent
         finally:
             recorder.close()
             self.state.release()
+
+
+def _short_of(campaign: Campaign) -> str:
+    """Say which trials a spent cap has cost; empty if none."""
+    trials = {name: (len(lane.tried), lane.planned) for name, lane in campaign.lanes.items()}
+    return caps_warning(campaign.spent, trials)
 
 
 def _ignore(event: str, record: TrialRecord) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -12,6 +11,7 @@ from pydantic_core import InitErrorDetails
 
 from fltune.experiment import Count, Seed
 from fltune.schema import Integer, Real, Section, located, problem, validate
+from fltune.search.names import plain_name
 from fltune.search.objective import Constraint, Judge, Objective, check_metric, natural_mode
 from fltune.search.resources import RaySettings, Resources
 from fltune.search.samplers import SINGLE, check_options, sampler_name
@@ -34,12 +34,6 @@ def _as_problem(check: Callable[[str], str]) -> Callable[[Any], Any]:
 def _pack(value: Any) -> Any:
     if value != "auto" and (type(value) is not int or value < 1):
         raise problem(f"found {value!r}; auto, or how many runs go together: 1, 2, ...")
-    return value
-
-
-def _plain_name(value: Any) -> Any:
-    if isinstance(value, str) and value != Path(value).name:  # it becomes a folder
-        raise problem(f"found {value!r}; must be a plain name, without slashes")
     return value
 
 
@@ -343,6 +337,6 @@ class Settings(Section):
     tracking: Tracking = Tracking()
     resources: Resources = Resources()
     ray: RaySettings = RaySettings()
-    name: Annotated[str | None, BeforeValidator(_plain_name)] = Field(
+    name: Annotated[str | None, BeforeValidator(_as_problem(plain_name))] = Field(
         None, description="name of the search; null: file name and time"
     )

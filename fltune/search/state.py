@@ -23,6 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fltune.errors import ConfigError, FltuneError, nearest
+from fltune.search.names import is_plain
 from fltune.search.record import TrialRecord
 
 FINISHED = "finished"
@@ -141,7 +142,7 @@ class SearchState:
             ConfigError: there is none; names those there are.
         """
         state = cls(home / "searches" / name)
-        if not state.frozen.is_file():
+        if not is_plain(name) or not state.frozen.is_file():
             known = sorted(p.parent.name for p in (home / "searches").glob("*/search.yaml"))
             there = f"there are: {', '.join(known)}" if known else f"there is none in {home}"
             raise ConfigError(f"no search named {name!r}{nearest(name, known)}; {there}")

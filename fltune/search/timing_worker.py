@@ -45,7 +45,8 @@ def answer_one(raw: Mapping[str, Any], pack: int, long: float, imports: float) -
     except FltuneError as error:
         found = error
     except Exception:
-        found = RunFailedError(traceback.format_exc())
+        text = traceback.format_exc()
+        found = RunFailedError(f"timing a config of the plan failed:\n{text}")
     return Answer(found, memory(), imports)
 
 

@@ -7,8 +7,10 @@ itself is imported when a store is opened, not before: it costs seconds.
 from fltune.tracking.store import FoundRun, Store, TrackedRun, TrackingError
 from fltune.tracking.tree import MethodBranch, SearchTree
 from fltune.tracking.uri import (
+    ENVIRONMENT_NAME,
     UI_ENVIRONMENT,
     is_server,
+    moved_to,
     redact,
     resolve_uri,
     sqlite_path,
@@ -19,6 +21,7 @@ from fltune.tracking.uri import (
 from fltune.tracking.views import View
 
 __all__ = [
+    "ENVIRONMENT_NAME",
     "UI_ENVIRONMENT",
     "FoundRun",
     "MethodBranch",
@@ -28,6 +31,7 @@ __all__ = [
     "TrackingError",
     "View",
     "is_server",
+    "moved_to",
     "redact",
     "resolve_uri",
     "sqlite_path",

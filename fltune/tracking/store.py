@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from fltune.tracking.client import TrackingError, open_experiment, tracking_calls
-from fltune.tracking.series import ROUND, split_curves, thin
+from fltune.tracking.series import split_curves, thin
 
 PARENT = "mlflow.parentRunId"
 DIVERGED = "fltune.diverged"
@@ -217,10 +217,6 @@ class TrackedRun:
         if infinite:
             self.set_tags({DIVERGED: "true"})
 
-    def log_metrics(self, metrics: Mapping[str, Any], step: int = 0) -> None:
-        """Write one value of each metric, at the round ``step``."""
-        self.log_curve([{**metrics, ROUND: step}])
-
     def set_note(self, markdown: str) -> None:
         """Set the description that the UI shows on top of the run."""
         self.set_tags({_NOTE: markdown})
@@ -242,11 +238,6 @@ class TrackedRun:
         """Keep ``content`` as JSON or YAML, whichever the ending of ``artifact_file`` says."""
         with tracking_calls(self.store.uri):
             self.store.client.log_dict(self.id, dict(content), artifact_file)
-
-    def log_file(self, path: Path, artifact_folder: str | None = None) -> None:
-        """Keep a copy of the file ``path`` as an artifact."""
-        with tracking_calls(self.store.uri):
-            self.store.client.log_artifact(self.id, str(path), artifact_folder)
 
     def finish(self, status: str = "FINISHED") -> None:
         """Close the run as ``FINISHED``, ``FAILED`` or ``KILLED``; a second call does nothing."""

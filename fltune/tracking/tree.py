@@ -41,7 +41,7 @@ class SearchTree:
         store: an open store.
         name: the name of the search.
         config_yaml: the frozen config, kept as ``search.yaml``.
-        tags: more tags of the search run.
+        tags: more tags of a new search run; one that is found keeps those that it has.
         resume: go on in the newest tree of this name, if the store has one.
 
     Attributes:
@@ -66,24 +66,19 @@ class SearchTree:
         else:
             self.run = store.start_run(name, tags={**(tags or {}), **own})
         try:
-            if found:
-                self.run.set_tags(tags or {})
             self.run.log_text(config_yaml, "search.yaml")
         except BaseException:
             self.run.close_quietly()
             raise
 
-    def method(
-        self, name: str, params: Mapping[str, Any], tags: Mapping[str, Any] | None = None
-    ) -> MethodBranch:
+    def method(self, name: str, params: Mapping[str, Any]) -> MethodBranch:
         """Return the branch of one tuned method, found again when the search goes on.
 
         Args:
             name: the method, as the user named it; with scenarios, the method and its cell.
             params: what is fixed for all its trials, under dotted names.
-            tags: more tags of the method run.
         """
-        branch = MethodBranch(self, name, params, tags or {})
+        branch = MethodBranch(self, name, params)
         self._branches.append(branch)
         return branch
 
@@ -102,16 +97,13 @@ class SearchTree:
         self.store.tag_experiment(tags)
         return f"In the table of runs: {'; '.join(links)}."
 
-    def finish(
-        self, note_markdown: str = "", status: str = "FINISHED", views: Sequence[View] = ()
-    ) -> None:
+    def finish(self, note_markdown: str = "", views: Sequence[View] = ()) -> None:
         """Close the search run, with the report as its description.
 
         A method that has no result by now is closed as killed.
 
         Args:
             note_markdown: the report.
-            status: of the search run.
             views: of its runs; links to them stand below the first paragraph of the report, for
                 the UI folds away what comes after the first lines.
         """
@@ -121,7 +113,7 @@ class SearchTree:
         note = [first, self._keep(views) if views else "", rest]
         if any(note):
             self.run.set_note("\n\n".join(filter(None, note)))
-        self.run.finish(status)
+        self.run.finish()
 
     def __enter__(self) -> SearchTree:
         return self
@@ -146,15 +138,13 @@ class MethodBranch:
         sent: runs below it that were written here, those found in the store not counted.
     """
 
-    def __init__(
-        self, tree: SearchTree, name: str, params: Mapping[str, Any], tags: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, tree: SearchTree, name: str, params: Mapping[str, Any]) -> None:
         self.name = name
         self.sent = 0
         self._tree = tree
         self._store = tree.store
         self._params = dict(params)
-        self._tags = {**tags, _KIND: "method", _SEARCH: tree.name, _METHOD: name}
+        self._tags = {_KIND: "method", _SEARCH: tree.name, _METHOD: name}
         own = {PARENT: tree.run.id, _KIND: "method", _METHOD: name}
         found = self._store.find(own)
         self._children: dict[str, FoundRun] = {}
@@ -284,11 +274,7 @@ class MethodBranch:
                     child.tags.pop(key, None)
 
     def finish(
-        self,
-        winner_values: Mapping[str, Any],
-        rows_mean: Rows,
-        metrics: Mapping[str, Any],
-        note_markdown: str = "",
+        self, winner_values: Mapping[str, Any], rows_mean: Rows, metrics: Mapping[str, Any]
     ) -> None:
         """Give the method run its result and close it.
 
@@ -300,7 +286,6 @@ class MethodBranch:
             rows_mean: its mean curve over the confirmation seeds.
             metrics: final metrics: ``{"test/accuracy": 0.9, "test/accuracy_std": 0.01}`` or
                 ``{"test/accuracy": {"mean": 0.9, "std": 0.01, "low": ..., "high": ...}}``.
-            note_markdown: the description of the method run.
         """
         params, curve = {**self._params, **winner_values}, with_final(rows_mean, _flat(metrics))
         result = _digest([params, curve])
@@ -310,8 +295,6 @@ class MethodBranch:
             self.run.log_params(winner_values)
             self.run.log_curve(curve)
             self.run.set_tags({_RESULT: result})
-        if note_markdown:
-            self.run.set_note(note_markdown)
         self.run.finish()
 
     def fail(self, reason: str) -> None:

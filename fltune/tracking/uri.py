@@ -78,6 +78,16 @@ def sqlite_path(uri: str) -> Path | None:
     return Path(uri.partition(":///")[2].partition("?")[0])
 
 
+def moved_to(uri: str, folder: Path) -> str:
+    """Return a store's URI with its file, if it is one, in another folder."""
+    path = sqlite_path(uri)
+    if path is None:
+        return uri
+    file, question_mark, query = uri.partition("?")
+    prefix = file.partition(":///")[0]
+    return f"{prefix}:///{folder.absolute() / path.name}{question_mark}{query}"
+
+
 def is_server(uri: str) -> bool:
     """Return whether a tracking server (not a database) answers at ``uri``."""
     return urlsplit(uri).scheme in ("http", "https")
@@ -129,6 +139,7 @@ def ui_hint(uri: str, root: Path) -> str:
     """Return what a user types (or opens) to see the runs of ``uri``."""
     if is_server(uri):
         return redact(uri)
-    if uri == resolve_uri(None, root, environ={}):
+    # with the variable set, the command alone would show what that names
+    if uri == resolve_uri(None, root, environ={}) and not os.environ.get(ENVIRONMENT_NAME):
         return "python -m fltune ui"
     return f"{ENVIRONMENT_NAME}={shlex.quote(redact(uri))} python -m fltune ui"

@@ -90,6 +90,7 @@ def test_spaces_are_the_files_of_a_folder(tmp_path):
     assert first["methods"] == []
     assert second["summary"] == "What it is, on two lines"
     assert second["methods"] == ["A", "1"]
+    (tmp_path / "none").mkdir()
     assert listing("spaces", tmp_path / "none") == []
 
 

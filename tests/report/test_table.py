@@ -1,12 +1,21 @@
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from fltune.report.markdown import literal
 from fltune.report.statistics import Comparison
 from fltune.report.summary import Interval, MethodSummary, Summary
-from fltune.report.table import interval_text, markdown, print_summary, short, warnings_of
+from fltune.report.table import (
+    caps_warning,
+    interval_text,
+    markdown,
+    print_summary,
+    short,
+    warnings_of,
+)
 from fltune.search.edges import Edge
 
 TREND = [(0.5, 0.7), (1.23456, 0.91)]
@@ -155,6 +164,21 @@ def test_warnings_say_what_to_distrust():
     losses = {"test/loss": Interval.of([0.5, 0.7])}
     (text, _) = warnings_of(summary(beyond=[], seeds_diverged=1, metrics=losses))
     assert "1 of its fresh seeds; its loss leaves them out" in text
+
+
+def test_a_cap_that_was_spent_is_named_with_what_it_cost():
+    caps = ["search.max_seconds (60)"]
+    done = {"A": (12, 20), "B": (0, 20), "C": (20, 20)}
+    text = "search.max_seconds (60) was spent: A ran 12 of 20 trials, B none of 20"
+    assert caps_warning(caps, done) == text
+    both = caps_warning([*caps, "search.max_bytes (1000)"], {"B": (0, 20)})
+    assert both == "search.max_seconds (60) and search.max_bytes (1000) were spent: B none of 20"
+    assert caps_warning(caps, {"C": (20, 20)}) == caps_warning([], done) == ""
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    cut = replace(summary(beyond=[]), short_of=text)
+    print_summary(cut, console, "", 3)
+    assert f"warning: {text}\n" in console.file.getvalue()
+    assert f"- {literal(text)}\n" in markdown(cut, "")
 
 
 def test_a_method_without_a_winner_is_shown_as_such():

@@ -190,6 +190,8 @@ def test_no_trial_starts_when_a_budget_is_spent_and_the_winner_is_confirmed(disk
     again = Night(config_of({"A": DRAWN}, **cap), disk)
     again.work()
     assert again.jobs == []  # what was spent stays spent
+    ((key, limit),) = cap.items()
+    assert again.campaign.spent == [f"search.{key} ({limit:g})"]
 
 
 def test_the_end_of_a_search_keeps_its_time(disk, monkeypatch):
@@ -221,6 +223,7 @@ def test_the_clock_goes_on_where_an_earlier_process_stopped(disk, monkeypatch):
     assert second.next("t1") == "done"
     third = Campaign(config, disk, ignore)
     assert third.next("t0") == "done"
+    assert third.spent == ["search.max_seconds (60)"]
     longer = Campaign(config_of({"A": DRAWN}, max_seconds=100, confirm_seeds=0), disk, ignore)
     assert started(longer)["number"] == 1
 
@@ -260,20 +263,20 @@ def test_a_full_disk_stops_the_search_and_what_was_out_runs_again_later(disk, mo
     assert started(again, "t1")["number"] == 1
 
 
-def test_a_finished_search_is_over_and_one_that_is_not_keeps_the_job_it_has_found(disk):
+def test_a_finished_search_needs_no_worker_and_another_one_keeps_the_job_it_has_found(disk):
     config = config_of({"A": DRAWN})
     campaign = Campaign(config, disk, ignore)
-    assert not campaign.over
+    assert campaign.reserve_first()
     assert [started(campaign, f"t{n}")["number"] for n in range(2)] == [0, 1]
     Night(config, disk).work()
-    assert Campaign(config, disk, ignore).over
+    assert not Campaign(config, disk, ignore).reserve_first()
 
 
 def test_what_the_logs_hold_of_other_methods_is_left_alone(disk):
     Night(config_of(BOTH), disk).work()
     one = Campaign(config_of({"One": BOTH["One"]}), disk, ignore)
     assert {r.method for r in one.records} == {"One"}
-    assert one.over
+    assert not one.reserve_first()
 
 
 def test_a_method_that_inherits_from_one_that_is_not_there_is_refused(disk):
@@ -298,6 +301,7 @@ def test_what_the_system_says_of_a_full_disk_is_told(disk, monkeypatch):
 
     monkeypatch.setattr("fltune.search.state.os.fsync", no_space)
     campaign = Campaign(config_of({"A": DRAWN}), disk, ignore)
+    assert not campaign.reserve_first()
     assert campaign.next("t0") == "done"
     assert str(campaign.fault) == f"{disk.journal.path} cannot be written: No space left on device"
     assert disk.journal.path.read_bytes() == b""

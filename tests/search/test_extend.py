@@ -1,11 +1,12 @@
 """What an extension may change: never what the trials there are were."""
 
 import pytest
-from fake_workers import Disk, Night, config_of, well
+from fake_workers import DRAWN, Disk, Night, config_of, well
 
 from fltune.errors import ConfigError
 from fltune.search.config import SearchConfig
-from fltune.search.search import _refuse_other_trials
+from fltune.search.search import _refuse_other_trials, compare, extend
+from fltune.search.session import Session
 
 LR = {"grid": [0.25, 0.5]}
 WIDER = "server.lr={grid: [0.25, 0.5, 1.0]}"
@@ -63,3 +64,63 @@ def test_it_cannot_change_what_a_trial_was(tmp_path, entry, settings):
 def test_it_may_widen_narrow_and_add(tmp_path, entry, settings):
     before, after, records = extended(tmp_path, {"client.steps": entry}, *settings)
     _refuse_other_trials(before, after, records)
+
+
+@pytest.mark.parametrize(("seeds", "problems"), [(3, 0), (4, 0), (2, 1)])
+def test_a_winner_is_never_confirmed_on_seeds_that_chose_it(tmp_path, seeds, problems):
+    """Fresh seeds are those after the search's: of fewer, some would not be fresh."""
+    disk = Disk(tmp_path)
+    config = config_of({"A": DRAWN}, seeds=3)
+    disk.freeze(config.as_yaml())
+    before = SearchConfig.read(disk.frozen)
+    after = SearchConfig.read(disk.frozen, [f"search.seeds={seeds}"])
+    if not problems:
+        _refuse_other_trials(before, after)
+        return
+    with pytest.raises(ConfigError) as error:
+        _refuse_other_trials(before, after)
+    assert error.value.problems == [
+        "search.seeds: found 2; the search has run on 3, and a winner is not to be confirmed on "
+        "seeds that chose it; must be 3 or more"
+    ]
+
+
+@pytest.fixture
+def capped(tmp_path, monkeypatch):
+    """The settings that find a search which has spent a cap, and cannot be run."""
+    monkeypatch.setattr(Session, "run", lambda session, again: session)
+    disk = Disk(tmp_path / "searches" / "capped")
+    disk.folder.mkdir(parents=True)
+    config = config_of({"A": DRAWN}, max_client_samples=1600)  # 800 a trial
+    Night(config, disk, end=well).work()
+    disk.freeze(config.as_yaml())
+    return [f"tracking.root={tmp_path}"]
+
+
+@pytest.mark.parametrize("more", [{"trials": 4}, {"settings": ["search.trials=10"]}])
+def test_more_trials_are_refused_where_a_cap_is_spent(capped, more):
+    settings = [*capped, *more.get("settings", [])]
+    with pytest.raises(ConfigError) as error:
+        extend("capped", more.get("trials", 0), settings)
+    assert str(error.value) == (
+        "search.max_client_samples (1600) is spent: none of the trials would start; raise it too, "
+        "with --set search.max_client_samples=..."
+    )
+
+
+@pytest.mark.parametrize(
+    ("trials", "settings"),
+    [(4, ["search.max_client_samples=9000"]), (4, ["search.max_client_samples=null"])],
+)
+def test_with_a_larger_cap_they_are_not(capped, trials, settings):
+    assert extend("capped", trials, [*capped, *settings]).config.settings.search.trials == 10
+
+
+def test_what_needs_no_trial_is_added_all_the_same(capped):
+    session = extend("capped", 0, [*capped, "search.confirm_seeds=5"])
+    assert session.config.settings.search.confirm_seeds == 5
+
+
+def test_the_page_names_the_cap_and_what_it_has_cost(capped):
+    warnings = compare("capped", capped).warnings
+    assert warnings[0] == "search.max_client_samples (1600) was spent: A ran 2 of 6 trials"

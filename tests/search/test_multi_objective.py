@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from areas import hypervolume
 from searched_here import search_here
 
 from fltune import dotted
@@ -12,7 +13,7 @@ from fltune.experiment import Experiment
 from fltune.federation.stopping import StopReason
 from fltune.runner import run, use_threads
 from fltune.search.config import SearchConfig
-from fltune.search.front import hypervolume, pareto_front
+from fltune.search.front import pareto_front
 from fltune.search.lane import DONE, Lane
 from fltune.search.record import TrialRecord
 from fltune.search.search import compare

@@ -220,7 +220,7 @@ def test_a_name_that_is_taken_is_refused(outcome, capsys):
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
         "fltune: a search named 'first' exists already; choose another --name, or go on with it: "
-        "python -m fltune resume first\n"
+        f"python -m fltune resume first --set tracking.root={outcome.root}\n"
     )
 
 
@@ -272,7 +272,7 @@ def test_test_labels_change_the_reported_test_and_nothing_else(pair):
     assert right.methods["FedGM"].test.mean > 0.5 > wrong.methods["FedGM"].test.mean
 
 
-@pytest.mark.parametrize("name", ["a/b", "../up", "/absolute", "."])
+@pytest.mark.parametrize("name", ["a/b", "../up", "/absolute", ".", "..", "", "n" * 300])
 def test_a_name_that_is_no_plain_name_is_refused(tmp_path, name):
     raw = {
         "methods": {"A": {"space": {"client.lr": {"grid": [0.1]}}}},

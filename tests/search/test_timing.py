@@ -54,6 +54,7 @@ def test_a_bug_comes_with_its_traceback(monkeypatch):
     monkeypatch.setattr(timing, "probe", lambda experiment, long: 1 / 0)
     answer = answer_one(EXPERIMENT.as_dict(), pack=1, long=1.0, imports=3.0)
     assert isinstance(answer.found, RunFailedError)
+    assert str(answer.found).startswith("timing a config of the plan failed:\nTraceback ")
     assert "ZeroDivisionError" in str(answer.found)
     assert answer.memory.own > 2**20
     assert answer.imports == 3.0

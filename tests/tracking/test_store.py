@@ -96,6 +96,12 @@ def test_ui_listens_on_this_machine_only(tmp_path):
     assert ui_command("http://tracking:5000")[-1] == "http://tracking:5000"
 
 
+def test_the_hint_names_the_store_where_the_environment_names_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other:5000")
+    uri = resolve_uri(None, tmp_path, {})
+    assert ui_hint(uri, tmp_path) == f"MLFLOW_TRACKING_URI={uri} python -m fltune ui"
+
+
 def test_importing_tracking_does_not_import_mlflow():
     code = "import sys, fltune.tracking; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE_ROOT).returncode == 0
@@ -255,17 +261,16 @@ def test_infinite_values_leave_a_tag_and_no_point(store, reader):
 
 def test_finite_run_is_not_tagged_diverged(store, reader):
     with store.start_run("fine") as run:
-        run.log_metrics({"loss": 1.0}, step=7)
+        run.log_curve([{"round": 7, "loss": 1.0}])
     assert reader.curve(run.id, "loss") == [(7, 1.0)]
     assert "fltune.diverged" not in store.get(run.id).tags
 
 
-def test_artifacts_and_note(store, reader, tmp_path):
-    (tmp_path / "curve.csv").write_text("1,2\n")
+def test_artifacts_and_note(store, reader):
     with store.start_run("artifacts") as run:
         run.log_text("rounds: 3\n", "experiment.yaml")
         run.log_dict({"a": 1}, "a.json")
-        run.log_file(tmp_path / "curve.csv", "tables")
+        run.log_text("1,2\n", "tables/curve.csv")
         run.set_note("**won** " + "x" * 9000)
     assert reader.artifact(run.id, "experiment.yaml") == "rounds: 3\n"
     assert reader.artifact(run.id, "a.json").split() == ["{", '"a":', "1", "}"]

@@ -100,9 +100,9 @@ def test_unknown_status_is_refused(store, reader, name):
 
 def test_method_run_carries_what_is_compared(store, reader, name):
     with SearchTree(store, name, "") as tree:
-        branch = tree.method("FedGM", {"algorithm.name": "fedavg"}, {"fltune.scenario": "P1"})
+        branch = tree.method("FedGM", {"algorithm.name": "fedavg"})
         accuracy = {"mean": 0.9, "std": 0.01, "low": 0.88, "high": 0.92}
-        branch.finish(VALUES, ROWS, {"test/accuracy": accuracy, "test/loss": 0.3}, "won")
+        branch.finish(VALUES, ROWS, {"test/accuracy": accuracy, "test/loss": 0.3})
         tree.finish()
     data = store.client.get_run(branch.run.id).data
     assert data.params == {
@@ -114,8 +114,6 @@ def test_method_run_carries_what_is_compared(store, reader, name):
     assert data.metrics["test/accuracy_std"] == 0.01
     assert (data.metrics["test/accuracy_low"], data.metrics["test/accuracy_high"]) == (0.88, 0.92)
     assert data.metrics["test/loss"] == 0.3
-    assert data.tags["fltune.scenario"] == "P1"
-    assert data.tags["mlflow.note.content"] == "won"
     assert reader.curve(branch.run.id, "train/loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
 
 
@@ -175,11 +173,12 @@ def test_interrupt_while_a_trial_is_written(store, reader, name):
 
 
 def test_resumed_search_repeats_nothing(store, reader, name):
-    with SearchTree(store, name, "a: 1\n") as tree:
+    with SearchTree(store, name, "a: 1\n", {"fltune.source": "mine.yaml"}) as tree:
         branch = tree.method("A", {"rounds": 3})
         trial = branch.trial(0, {"server.lr": 1}, ROWS, "complete")
         seed = branch.confirmation(1, {"server.lr": 1}, ROWS)
-    with SearchTree(store, name, "a: 2\n", resume=True) as again:
+    frozen = {"fltune.source": "mlruns/searches/digits/search.yaml"}
+    with SearchTree(store, name, "a: 2\n", frozen, resume=True) as again:
         resumed = again.method("A", {"rounds": 3})
         assert resumed.trial(0, {"server.lr": 1}, ROWS, "complete") == trial
         assert resumed.confirmation(1, {"server.lr": 1}, ROWS) == seed
@@ -190,7 +189,8 @@ def test_resumed_search_repeats_nothing(store, reader, name):
     assert reader.children(branch.run.id) == {trial, seed, other}
     assert len(reader.curve(trial, "val/accuracy")) == 3
     assert reader.artifact(tree.run.id, "search.yaml") == "a: 2\n"
-    assert store.get(tree.run.id).status == "FINISHED"
+    found = store.get(tree.run.id)
+    assert (found.status, found.tags["fltune.source"]) == ("FINISHED", "mine.yaml")
 
 
 def test_runs_that_a_user_put_below_a_method_are_left_alone(store, reader, name):
