@@ -78,6 +78,10 @@ SGDS = {
     "momentum": LocalSGD(lr=0.1, epochs=2, batch_size=3, momentum=0.9),
     "weight_decay": LocalSGD(lr=0.3, epochs=2, batch_size=3, weight_decay=0.1),
     "all": LocalSGD(lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01),
+    "clipped": LocalSGD(lr=0.3, epochs=2, batch_size=3, clip_norm=0.5),
+    "all_clipped": LocalSGD(
+        lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01, clip_norm=0.5
+    ),
 }
 PROBLEMS = {
     "plain": lambda s: LocalProblem(s.x),

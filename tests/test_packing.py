@@ -50,6 +50,9 @@ NUMBERS = [
     {"algorithm": {"name": "fedavg", "weighting": "samples"}, "compression": {"name": "qsgd"}},
     {"compression": {"name": "topk", "ratio": 0.1, "error_feedback": True}},
     {"server": {"name": "torch.optim:Adam", "lr": 0.01}, "max_loss": 50.0},
+    {"client": {"lr": 0.2, "clip_norm": 0.3}},
+    {"client": {"lr": 0.3, "clip_norm": 0.3, "momentum": 0.5}},
+    {"client": {"lr": 0.2, "clip_norm": 0.1}},
 ]
 """Runs that share who works when, and nothing else."""
 

@@ -21,8 +21,8 @@ Paper: Gao, Fu, Li, Chen, Xu, Xu (2022), Algorithm 1.
 - There is no eta_g: x is the method's own, whatever the server's rate.
 - The defaults are the authors' program (``code``, ``all``), which reaches the minimiser of f. The
   paper's form is ``paper`` with ``active``; it diverges under partial participation, and ``active``
-  can stop elsewhere. With all clients ``all`` and ``active`` agree. The program's scaling by
-  sample counts and its gradient clipping are left out.
+  can stop elsewhere. With all clients ``all`` and ``active`` agree. The program clips
+  gradients, as ``client.clip_norm`` does; its scaling by sample counts is left out.
 - A compressor works on both vectors; g_i and h_i move by what the server received.
 """
 

@@ -18,7 +18,14 @@ from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan, take, take_inputs
 from fltune.federation.chain import Layer, read_chain
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, Losses, Steps
+from fltune.federation.local import (
+    LocalProblem,
+    LocalResult,
+    LocalSGD,
+    Losses,
+    Steps,
+    shrinkage,
+)
 from fltune.federation.losses import cross_entropy, squared_error
 from fltune.federation.precision import BF16, FULL
 from fltune.federation.ranked import Ranked
@@ -86,6 +93,7 @@ class Part:
         rule: of this parameter's slice of x.
         velocity, total: [C, size], momentum and sum of gradients, where there are such.
         fused: whether a product may go straight into w: nothing else needs the gradient.
+        waiting: the gradient [C, size] of a step that is clipped: by the norm of all parameters'.
     """
 
     point: Tensor
@@ -95,11 +103,15 @@ class Part:
     velocity: Tensor | None
     total: Tensor | None
     fused: bool
+    waiting: Tensor | None = None
 
     def move(self, gradient: Tensor) -> None:
-        """Make a step with a gradient [C, size]."""
+        """Make a step with a gradient [C, size], or keep it for :meth:`Stack.clip`."""
         plain = self.rule.plain(gradient, self.point.flatten(1))
-        self.rule.apply(self.w, plain, self.velocity)
+        if self.rule.clip_norm is None:
+            self.rule.apply(self.w, plain, self.velocity)
+        else:
+            self.waiting = self.rule.whole(plain, self.w)
         if self.total is not None:
             self.total += plain
 
@@ -160,7 +172,8 @@ class Stack:
     def keep(self, active: int) -> None:
         """Go on with the first clients only."""
         rule = Steps.of(self.problem, self.sgd, self.lr, self.order[:active])
-        fused = not self.problem.frozen and self.velocity is None and self.total is None
+        kept = self.velocity is not None or self.total is not None
+        fused = not (self.problem.frozen or kept or rule.clip_norm is not None)
         self.parts = []
         for i, (shape, own) in enumerate(zip(self.shapes, self._rules(rule), strict=True)):
             w = self.w[i][:active]
@@ -197,6 +210,19 @@ class Stack:
     def move_by_product(self, place: int, delta: Tensor, x: Tensor) -> None:
         """Make a step of one parameter with the gradient delta^T x."""
         self.parts[place].move_by_product(delta, x)
+
+    def clip(self) -> None:
+        """Make the steps that wait for the norm of the clients' whole gradients."""
+        waiting = [(part, part.waiting) for part in self.parts if part.waiting is not None]
+        if not waiting:
+            return
+        most = waiting[0][0].rule.clip_norm
+        assert most is not None
+        squares = torch.stack([g.square().sum(1, keepdim=True) for _, g in waiting])
+        factor = shrinkage(squares.sum(0).sqrt(), most)
+        for part, g in waiting:
+            part.rule.advance(part.w, g * factor, part.velocity)
+            part.waiting = None
 
 
 def solve_dense(
@@ -257,4 +283,5 @@ def _step(
         delta = layer.backward(delta, remembered, stack)
         if delta is None:
             break
+    stack.clip()
     return loss

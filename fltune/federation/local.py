@@ -55,6 +55,12 @@ class LocalSGD(Checked):
     batch_size: int | None = parameter(32, "samples per batch; null is the full batch", ge=1)
     momentum: float = parameter(0.0, "heavy-ball momentum, reset every round", ge=0, lt=1)
     weight_decay: float = parameter(0.0, "added to the gradient times w", ge=0)
+    clip_norm: float | None = parameter(
+        None,
+        "longest gradient of a step, by its 2-norm, with all that a method adds to it; longer ones "
+        "are shortened before momentum; null: none is",
+        gt=0,
+    )
     schedule: Schedule | None = parameter(None, "client learning rate over rounds; null: constant")
     batches: str = parameter(
         "shuffled",
@@ -159,12 +165,18 @@ def rows(value: Any, clients: Any) -> Any:
     return value[clients]
 
 
+def shrinkage(norm: Tensor, most: float) -> Tensor:
+    """Return the factors that make vectors of these norms no longer than ``most``."""
+    return (most / norm).clamp(max=1.0)
+
+
 @dataclass
 class Steps:
     """The update rule above, on any leading shape: [d] in the loop, [C, d] when stacked.
 
     Attributes:
         lr, momentum, weight_decay: numbers, or tensors that broadcast against w.
+        clip_norm: of what moves w, before momentum; None: any.
     """
 
     lr: float | Tensor
@@ -173,6 +185,7 @@ class Steps:
     correction: Tensor | None
     mu: float | Tensor
     anchor: Tensor | None
+    clip_norm: float | None = None
 
     @classmethod
     def of(cls, problem: LocalProblem, sgd: LocalSGD, lr: float, clients: Any) -> Steps:
@@ -185,6 +198,7 @@ class Steps:
             correction=rows(problem.correction, clients),
             mu=rows(problem.mu, clients),
             anchor=None if free else rows(problem.anchor, clients),
+            clip_norm=sgd.clip_norm,
         )
 
     @property
@@ -192,7 +206,7 @@ class Steps:
         """Whether a step is the plain gradient times one number."""
         numbers = not isinstance(self.lr, Tensor) and not isinstance(self.weight_decay, Tensor)
         added = self.correction is not None or self.anchor is not None
-        return numbers and not self.weight_decay and not added
+        return numbers and not self.weight_decay and not added and self.clip_norm is None
 
     def drift(self, w: Tensor) -> Tensor | None:
         """What is added to the plain gradient at w; None for nothing."""
@@ -209,13 +223,24 @@ class Steps:
             return gradient + decay * w
         return gradient.add(w, alpha=decay) if decay else gradient
 
-    def apply(self, w: Tensor, plain: Tensor, velocity: Tensor | None) -> None:
-        """Move w by one step, in place; ``velocity`` is the momentum buffer, also in place."""
+    def whole(self, plain: Tensor, w: Tensor) -> Tensor:
+        """The plain gradient with all that is added to it."""
         g = plain
         if self.correction is not None:
             g = g + self.correction
         if self.anchor is not None:
             g = g + self.mu * (w - self.anchor)
+        return g
+
+    def apply(self, w: Tensor, plain: Tensor, velocity: Tensor | None) -> None:
+        """Move w by one step, in place; ``velocity`` is the momentum buffer, also in place."""
+        g = self.whole(plain, w)
+        if self.clip_norm is not None:
+            g = g * shrinkage(torch.linalg.vector_norm(g, dim=-1, keepdim=True), self.clip_norm)
+        self.advance(w, g, velocity)
+
+    def advance(self, w: Tensor, g: Tensor, velocity: Tensor | None) -> None:
+        """Move w by a gradient that is whole, and clipped where it is to be."""
         if velocity is not None:
             g = velocity.mul_(self.momentum).add_(g)
         if isinstance(self.lr, Tensor):

@@ -32,10 +32,11 @@ class Request:
     lr: float
 
     @property
-    def shape(self) -> tuple[bool, ...]:
+    def shape(self) -> tuple[float | None, ...]:
         """What the solver is to do and to return; requests of one shape can be merged."""
-        problem = self.problem
-        return problem.frozen, problem.gradient_sum, problem.start_gradient, problem.exact
+        asked = self.problem
+        wanted = (asked.frozen, asked.gradient_sum, asked.start_gradient, asked.exact)
+        return *wanted, self.sgd.clip_norm
 
 
 def merge(requests: Sequence[Request], clients: int) -> tuple[LocalProblem, float]:

@@ -7,8 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_work import PROBLEMS, SGDS, Setting, assert_same, column, conv, mlp
+from torch import nn
 
 from fltune.federation import LocalProblem, LocalSGD
+from fltune.federation.local import shrinkage
 
 
 @pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
@@ -127,3 +129,29 @@ def test_the_callers_random_numbers_are_left_alone(strategy):
     state = torch.get_rng_state()
     solve()
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
+def test_clipping_is_that_of_torch(strategy):
+    """By the norm of a client's whole gradient, corrections included (FedDC's program)."""
+    sgd = LocalSGD(lr=0.3, steps=4, batch_size=None, momentum=0.5, clip_norm=0.4)
+    setting = Setting(sgd)
+    correction = setting.per_client(0.2)
+    found = setting.solve(strategy, LocalProblem(setting.x, correction=correction))
+    bare = Setting(replace(sgd, steps=1, clip_norm=None, lr=1.0, momentum=0.0))
+    clipped = 0
+    for i in range(len(found.end)):
+        w = nn.Parameter(setting.x.clone())
+        optimizer = torch.optim.SGD([w], lr=0.3, momentum=0.5)
+        for _ in range(4):
+            there = LocalProblem(w.detach().clone())
+            w.grad = (w - bare.solve("loop", there, clients=[i]).end[0]).detach() + correction[i]
+            clipped += float(nn.utils.clip_grad_norm_([w], 0.4)) > 0.4
+            optimizer.step()
+        torch.testing.assert_close(found.end[i], w.detach(), rtol=1e-6, atol=1e-6)
+    assert clipped > 0
+
+
+def test_a_gradient_of_zero_is_left_alone():
+    factors = shrinkage(torch.tensor([0.0, 1.0, 4.0]), 2.0)
+    assert factors.tolist() == [1.0, 1.0, 0.5]
