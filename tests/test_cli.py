@@ -246,6 +246,7 @@ def test_ctrl_c_ends_a_run_in_words(file, tmp_path):
         import fltune.runner
         from fltune.federation.history import History
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         ends = History.on_train_epoch_end
 
         def interrupting(self, *args):

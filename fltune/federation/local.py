@@ -50,7 +50,10 @@ class LocalSGD(Checked):
         ge=1,
     )
     steps: int | None = parameter(
-        None, "mini-batch steps per round, instead of epochs", symbol="K", ge=1
+        None,
+        "mini-batch steps per round, instead of epochs; every round begins a new pass",
+        symbol="K",
+        ge=1,
     )
     batch_size: int | None = parameter(32, "samples per batch; null is the full batch", ge=1)
     momentum: float = parameter(0.0, "heavy-ball momentum, reset every round", ge=0, lt=1)
