@@ -1,7 +1,6 @@
 """The command line, in this process where possible; the search itself is in tests/search."""
 
 import json
-import signal
 import subprocess
 import sys
 import textwrap
@@ -9,8 +8,6 @@ import textwrap
 import pytest
 import yaml
 
-import fltune
-from fltune.experiment import Experiment
 from fltune.report.listing import REGISTRIES
 
 TINY = {
@@ -261,17 +258,6 @@ def test_ctrl_c_ends_a_run_in_words(file, tmp_path):
     assert done.returncode == 130
     assert done.stderr.splitlines()[-1] == "fltune: interrupted"
     assert "Traceback" not in done.stderr
-
-
-def test_ctrl_c_in_a_run_is_an_exception_that_a_script_can_catch(monkeypatch):
-    handler = signal.getsignal(signal.SIGINT)
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fltune.run(Experiment.parse(TINY["experiment"]), on_row=interrupted)
-    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_as_a_module_it_is_the_same_program(tmp_path):

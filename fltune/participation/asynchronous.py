@@ -100,7 +100,7 @@ class Asynchronous(Participation):
         self._longest = oldest if self.max_delay is None else self.max_delay
 
     def warnings(self, oldest: int) -> list[str]:
-        """Say so where more than about 5% of the updates would be discarded.
+        """Say so where many updates, more than some 6 to 9%, would be discarded.
 
         A job meets (M - 1) / Z new versions on average; one that is a standard deviation slower
         than the median, more by that factor. The warning is that the latter would be too old.

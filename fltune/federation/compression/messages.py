@@ -68,8 +68,12 @@ def send(
         wanted[name] = vector
     if not wanted:
         return Sent(decoded)
-    before, after = torch.cat([*wanted.values()], 1), torch.cat([decoded[k] for k in wanted], 1)
+    before, after = _side_by_side([*wanted.values()]), _side_by_side([decoded[k] for k in wanted])
     dimension = message[names[0]].shape[1]
     bound = after.new_tensor(compressor.bound(dimension))
     quality = {"compression/q": compressor.quality(before, after), "compression/bound": bound}
     return Sent(decoded, memory, quality)
+
+
+def _side_by_side(entries: Sequence[Tensor]) -> Tensor:
+    return entries[0] if len(entries) == 1 else torch.cat(list(entries), 1)  # one is not copied
