@@ -30,6 +30,7 @@ from fltune.command_help import (
     examples,
 )
 from fltune.errors import ConfigError, FltuneError, nearest
+from fltune.garbage import OURS
 
 app = typer.Typer(
     help="Tune federated-learning algorithms and compare them fairly.",
@@ -366,6 +367,7 @@ def _said(error: Any) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     """Run a command; errors that the user can mend are printed without a traceback."""
+    os.environ[OURS] = "1"
     arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     known = [c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands]
     known += [group.name or "" for group in app.registered_groups]

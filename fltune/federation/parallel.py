@@ -5,23 +5,17 @@ batches lie in shared memory (:mod:`fltune.federation.shared`); a round costs on
 each worker and one back. Whole bundles are shared out (:mod:`fltune.federation.bundles`), so that
 the numbers of a run do not depend on how many processes there are.
 
-Workers are programs of their own (:mod:`fltune.federation.parallel_worker`): not forked, which
-would break in a process that has threads, and not started by ``multiprocessing``, which would run a
-script without a main guard once more. Needs Linux; elsewhere a run has one process.
+Workers are children (:mod:`fltune.federation.child`) that run
+:mod:`fltune.federation.parallel_worker`. Needs Linux; elsewhere a run has one process.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch
@@ -30,8 +24,8 @@ from torch import Tensor
 from fltune.data.augmentation import Augmentation
 from fltune.data.federated import Split
 from fltune.errors import ConfigError, RunFailedError
-from fltune.federation.allocation import environment
 from fltune.federation.bundles import ROWS, Work, put, share_out, solve_bundles
+from fltune.federation.child import Child, ChildLostError, end
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalResult, LocalSGD, Losses
 from fltune.federation.shared import Layout, SharedMemory, lay_out
@@ -41,6 +35,7 @@ OUT = "out."
 """What the names of answers begin with in the shared memory of a round."""
 PROBLEM = "problem."
 """What the names of a local problem's tensors begin with."""
+_PROGRAM = "fltune.federation.parallel_worker"
 
 
 @dataclass(frozen=True)
@@ -77,14 +72,6 @@ class Answer:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Worker:
-    """A started worker, and the connection to it."""
-
-    process: subprocess.Popen[bytes]
-    connection: Connection
-
-
 def possible() -> bool:
     """Whether runs on this system can have several processes."""
     return hasattr(os, "memfd_create")
@@ -109,7 +96,7 @@ class Team:
 
     def __init__(self, network: FlatNetwork, losses: Losses, sgd: LocalSGD, processes: int) -> None:
         self.processes = processes
-        self._workers: list[Worker] = []
+        self._workers: list[Child] = []
         self._data: Split | None = None
         try:
             setting = pickle.dumps((network, losses, sgd, torch.get_num_threads()))
@@ -124,7 +111,8 @@ class Team:
         self.close = weakref.finalize(self, _end, self._workers, memories)
         try:
             for _ in range(processes - 1):
-                self._workers.append(_start([memory.file for memory in memories]))
+                files = [memory.file for memory in memories]
+                self._workers.append(Child(_PROGRAM, *files, files=files))
         except OSError as error:
             self.close()
             raise RunFailedError(
@@ -175,7 +163,7 @@ class Team:
         strategy: str,
         work: Work,
         own: list[Tensor],
-        busy: list[tuple[Worker, list[Tensor]]],
+        busy: list[tuple[Child, list[Tensor]]],
     ) -> LocalResult:
         if work.data is not self._data:
             self._lay_out_samples(work.data)
@@ -217,17 +205,17 @@ class Team:
         numbers = {k: v for k, v in problem.items() if not isinstance(v, Tensor)}
         return layout, shared, numbers
 
-    def _send(self, worker: Worker, message: Samples | Errand) -> None:
+    def _send(self, worker: Child, message: Samples | Errand) -> None:
         try:
-            worker.connection.send_bytes(pickle.dumps(message))
-        except OSError:
-            raise _lost(worker) from None
+            worker.send(message)
+        except ChildLostError as how:
+            raise _lost(how) from None
 
-    def _receive(self, worker: Worker) -> None:
+    def _receive(self, worker: Child) -> None:
         try:
-            answer: Answer = pickle.loads(worker.connection.recv_bytes())
-        except (EOFError, OSError):
-            raise _lost(worker) from None
+            answer: Answer = worker.receive()
+        except ChildLostError as how:
+            raise _lost(how) from None
         if answer.error:
             raise RunFailedError(
                 f"a worker process of this run failed: {answer.error}\nrun with processes: 1 to "
@@ -251,34 +239,13 @@ def _copy_rows(to: Tensor, source: Tensor, places: list[int]) -> None:
         to[i].copy_(source[i])
 
 
-def _start(files: Sequence[int]) -> Worker:
-    ours, theirs = Pipe()
-    descriptors = (theirs.fileno(), *files)
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    modules = {"PYTHONPATH": path}  # the model may lie where the parent looks
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fltune.federation.parallel_worker", *map(str, descriptors)],
-        env={**os.environ, **environment(), **modules},
-        pass_fds=descriptors,
-        stdin=subprocess.DEVNULL,
-    )
-    theirs.close()  # else the end of the worker would not be seen
-    return Worker(process, ours)
-
-
-def _end(workers: list[Worker], memories: tuple[SharedMemory, ...]) -> None:
-    for worker in workers:
-        worker.connection.close()
-        worker.process.kill()  # it may be in the middle of a share that nobody wants any more
-    for worker in workers:
-        worker.process.wait()
+def _end(workers: list[Child], memories: tuple[SharedMemory, ...]) -> None:
+    end(workers)
     for memory in memories:
         memory.close()
 
 
-def _lost(worker: Worker) -> RunFailedError:
-    code = worker.process.wait()
-    how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+def _lost(how: ChildLostError) -> RunFailedError:
     return RunFailedError(
         f"a worker process of this run was ended {how}; if it was short of memory, run again with "
         "fewer processes"

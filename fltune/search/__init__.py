@@ -10,6 +10,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from fltune.garbage import loading
+
+with loading():  # the modules here need it all the same
+    import lightning  # noqa: F401
+
 
 class _CallablePackage(ModuleType):
     """A package that passes a call on to the function of its name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from fltune.errors import ConfigError
 from fltune.federation.allocation import environment
 from fltune.federation.cores import allowed
+from fltune.garbage import OURS, uncollected
 from fltune.search.concurrency import concurrency, resources_here
 from fltune.search.config import SearchConfig
 from fltune.search.interrupts import kept_on_sigterm
@@ -119,24 +119,10 @@ def _connected(settings: Settings) -> Iterator[None]:
         try:
             yield
         finally:
-            with _nothing_collected():
+            # what Ray has handed out may be in the garbage, and would go back to a Ray that is half
+            # gone: the process then ends without a word
+            with uncollected():
                 ray.shutdown()
-
-
-@contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Let no other thread collect garbage meanwhile.
-
-    What Ray has handed out may be in it, and goes back to a Ray that is half gone: the process then
-    ends without a word.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @contextlib.contextmanager
@@ -191,6 +177,7 @@ def _of_workers(settings: Settings) -> dict[str, str]:
     paths = [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
     return {
         **environment(),
+        OURS: "1",
         "OMP_NUM_THREADS": str(max(1, int(settings.resources.cpus))),
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "RAY_CHDIR_TO_TRIAL_DIR": "0",

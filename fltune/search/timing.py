@@ -3,26 +3,20 @@
 Trials share caches and memory bandwidth with those beside them, so a round that is timed alone
 would be too quick. And what such a process needs is what a worker of the search will need.
 
-The processes are programs of their own (:mod:`fltune.search.timing_worker`), for the reasons that
-:mod:`fltune.federation.parallel` gives.
+The processes are children (:mod:`fltune.federation.child`) that run
+:mod:`fltune.search.timing_worker`.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
+from multiprocessing.connection import wait
 
 from fltune.errors import RunFailedError
 from fltune.experiment import Experiment
-from fltune.federation.allocation import environment
+from fltune.federation.child import Child, ChildLostError, end
 from fltune.search.probe import LONG, Probe, probe, probe_pack
 
 MOST = 8
@@ -119,14 +113,13 @@ def time_side_by_side(questions: Sequence[Question], processes: int, cpus: float
     try:
         long = min(LONG, SECONDS * len(team) / len(questions))
         return _Round(questions, long).run(team)
+    except ChildLostError as how:
+        raise RunFailedError(
+            f"a process that timed some rounds was ended {how}; if it was short of memory, plan "
+            "again with --set search.concurrent=1"
+        ) from None
     finally:
-        for process, connection in team:
-            connection.close()
-            process.kill()
-            process.wait()
-
-
-_Process = tuple[subprocess.Popen[bytes], Connection]
+        end(team)
 
 
 class _Round:
@@ -142,68 +135,36 @@ class _Round:
         self.answers: dict[int, Probe] = {}
         self.memory, self.imports = Memory(0, 0), 0.0
         self._asked: Counter[int] = Counter(dict.fromkeys(range(len(questions)), 0))
-        self._out: dict[Connection, int] = {}
+        self._out: dict[Child, int] = {}
 
-    def run(self, team: Sequence[_Process]) -> Timings:
-        owner = {connection: process for process, connection in team}
-        for connection in owner:
-            self._ask(connection, owner[connection])
+    def run(self, team: Sequence[Child]) -> Timings:
+        for child in team:
+            self._ask(child)
         while len(self.answers) < len(self.questions):
-            ready = wait(list(self._out))
-            for connection in [one for one in self._out if one in ready]:
-                self._take(connection, owner[connection])
-                self._ask(connection, owner[connection])
+            ready = wait([child.connection for child in self._out])
+            for child in [one for one in self._out if one.connection in ready]:
+                self._take(child)
+                self._ask(child)
         probes = [self.answers[place] for place in range(len(self.questions))]
         return Timings(probes, self.memory, self.imports)
 
-    def _ask(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+    def _ask(self, child: Child) -> None:
         """Ask for what was asked for least often."""
         place = min(self._asked, key=self._asked.__getitem__)
         self._asked[place] += 1
-        self._out[connection] = place
+        self._out[child] = place
         question = self.questions[place]
-        message = question.experiment.as_dict(), question.pack, self.long
-        try:
-            connection.send_bytes(pickle.dumps(message))
-        except OSError:
-            raise _lost(process) from None
+        child.send((question.experiment.as_dict(), question.pack, self.long))
 
-    def _take(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        try:
-            answer: Answer = pickle.loads(connection.recv_bytes())
-        except (EOFError, OSError):
-            raise _lost(process) from None
+    def _take(self, child: Child) -> None:
+        answer: Answer = child.receive()
         if isinstance(answer.found, Exception):
             raise answer.found
-        self.answers.setdefault(self._out.pop(connection), answer.found)
+        self.answers.setdefault(self._out.pop(child), answer.found)
         self.memory = self.memory.or_more(answer.memory)
         self.imports = max(self.imports, answer.imports)
 
 
-def _start(cpus: float) -> _Process:
-    ours, theirs = Pipe()
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fltune.search.timing_worker", str(theirs.fileno()), str(cpus)],
-        env={
-            **os.environ,
-            **environment(),
-            "PYTHONPATH": path,
-            "OMP_NUM_THREADS": str(max(1, int(cpus))),
-        },
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    theirs.close()  # else the end of the process would not be seen
-    return process, ours
-
-
-def _lost(process: subprocess.Popen[bytes]) -> RunFailedError:
-    code = process.wait()
-    how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-    return RunFailedError(
-        f"a process that timed some rounds was ended {how}; if it was short of memory, plan again "
-        "with --set search.concurrent=1"
-    )
+def _start(cpus: float) -> Child:
+    threads = {"OMP_NUM_THREADS": str(max(1, int(cpus)))}
+    return Child("fltune.search.timing_worker", cpus, variables=threads, silent=True)

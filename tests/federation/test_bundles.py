@@ -34,6 +34,15 @@ def work(steps, strategy="dense", **options):
     return Work(flat, cross_entropy, data, problem, laid, LocalSGD(lr=0.3), 0.3, keys)
 
 
+def of_width(plan, widths):
+    """Return the plan with full batches of so many samples each."""
+    index = torch.arange(max(widths)).expand(*plan.index.shape[:2], -1)
+    place = torch.arange(index.shape[2])
+    inside = place < torch.tensor(widths).unsqueeze(1)
+    count = torch.where(plan.count > 0, torch.tensor(widths), 0)
+    return BatchPlan(torch.where(inside, index, 0), count, plan.steps)
+
+
 SAMPLE = Split(torch.zeros(1, 6), torch.zeros(1, dtype=torch.int64))
 
 
@@ -83,14 +92,30 @@ def test_small_cohorts_are_one_bundle_and_large_ones_are_not():
     assert len(bundles.bundles("loop", light, SAMPLE, small)) == 50
 
 
+def test_full_batches_of_uneven_widths_are_in_bundles_of_their_own():
+    sizes = [20, 290, 30, 300, 150, 25, 280]
+    laid = of_width(plan([2] * 7), sizes)
+    heavy, light = Sized(2 * 50_816), Sized(2 * 640)
+    found = bundles.bundles("dense", heavy, SAMPLE, laid)
+    assert [b.tolist() for b in found] == [[1, 3, 6], [4], [0, 2, 5]]
+    assert len(bundles.bundles("dense", light, SAMPLE, laid)) == 1  # a step costs more than padding
+
+
+WIDTHS = {"even": [3] * 5, "uneven": [7, 3, 1, 6, 2]}
+
+
 @pytest.mark.parametrize("strategy", ["loop", "stacked", "dense"])
 @pytest.mark.parametrize("options", ["plain", "everything"])
-def test_bundles_are_the_cohort(monkeypatch, strategy, options):
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_bundles_are_the_cohort(monkeypatch, strategy, options, widths):
     """To rounding; the loop to the last bit."""
     d = work([1]).network.dimension
     own = torch.linspace(-1, 1, 5 * d, dtype=torch.float64).view(5, d)
     extra = {"mu": own[:, :1].abs(), "anchor": own, "correction": own[0], "gradient_sum": True}
     asked = work([4, 0, 2, 9, 2], **(extra if options == "everything" else {}))
+    asked = asked._replace(plan=of_width(asked.plan, WIDTHS[widths]))
+    if widths == "uneven":
+        monkeypatch.setattr(bundles, "GROUP_WORK", dict.fromkeys(bundles.GROUP_WORK, 1.0))
     whole = STRATEGIES[strategy](*asked)
     monkeypatch.setattr(bundles, "BUNDLE_WORK", dict.fromkeys(bundles.BUNDLE_WORK, 1.0))
     assert len(asked.bundles(strategy)) > 1

@@ -23,6 +23,7 @@ from fltune.federation import (
     FederatedModule,
     LocalSGD,
     bundles,
+    child,
     parallel,
     processes,
 )
@@ -154,7 +155,7 @@ def test_a_model_that_cannot_be_sent_is_refused():
 
 @needs_linux
 def test_a_worker_that_never_comes_to_life_is_told_of_and_holds_nobody_up(monkeypatch):
-    monkeypatch.setattr(parallel.sys, "executable", shutil.which("true"))
+    monkeypatch.setattr(child.sys, "executable", shutil.which("true"))
     large = FlatNetwork(nn.Linear(1000, 1000))  # more than a pipe holds
     team = Team(large, cross_entropy, LocalSGD(), 2)
     with pytest.raises(RunFailedError, match="ended with exit code 0"):
@@ -167,7 +168,7 @@ def test_a_process_that_cannot_be_started(monkeypatch):
     def refuse(*args, **kwargs):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(parallel.subprocess, "Popen", refuse)
+    monkeypatch.setattr(child.subprocess, "Popen", refuse)
     with pytest.raises(RunFailedError, match="a worker process of this run cannot be started"):
         fit(2)
     for name, value in (("free_cores", lambda: 2), ("SECONDS_PER_ROUND", 0), ("SECONDS_LEFT", 0)):
@@ -250,7 +251,7 @@ def test_numbers_of_processes():
 
 @needs_linux
 def test_a_cohort_of_one_bundle_disturbs_no_worker(monkeypatch):
-    monkeypatch.setattr(parallel, "_start", lambda files: None)  # would fail if asked
+    monkeypatch.setattr(parallel, "Child", lambda *args, **options: None)  # would fail if asked
     monkeypatch.setattr(parallel, "_end", lambda workers, memories: None)
     monkeypatch.setattr(parallel.Team, "ready", lambda team: True)
     assert torch.equal(fit(2, strategy="dense").x, fit(1, strategy="dense").x)

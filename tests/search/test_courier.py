@@ -1,12 +1,10 @@
 """What a thread does beside the search: in order, and no fault of it is lost."""
 
-import gc
 import threading
 
 import pytest
 
 from fltune.search.courier import Courier
-from fltune.search.ray_session import _nothing_collected
 
 
 @pytest.fixture
@@ -68,16 +66,3 @@ def test_closing_waits_for_what_was_asked():
     assert done == list(range(20))
     with pytest.raises(RuntimeError):
         courier.later(list)
-
-
-def test_no_thread_collects_garbage_while_ray_leaves():
-    with _nothing_collected():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.disable()  # by the user: it stays so
-    try:
-        with _nothing_collected():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()

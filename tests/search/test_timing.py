@@ -1,6 +1,5 @@
 """Rounds timed in processes of their own, side by side."""
 
-import os
 import signal
 
 import pytest
@@ -33,17 +32,17 @@ def test_what_a_process_raises_is_raised_here(monkeypatch):
     monkeypatch.setattr(timing, "_start", lambda cpus: team.append(start(cpus)) or team[-1])
     with pytest.raises(ConfigError, match="CNNCifar is for"):
         time_side_by_side([Question(Experiment.parse({**LATE, "rounds": 2}))], 1, 1.0)
-    assert [process.returncode for process, _ in team] == [-signal.SIGKILL]  # none is left
+    assert [child.process.returncode for child in team] == [-signal.SIGKILL]  # none is left
 
 
 def test_a_process_that_is_lost_is_named(monkeypatch):
     start = timing._start
 
     def doomed(cpus):
-        process, connection = start(cpus)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        return process, connection
+        child = start(cpus)
+        child.process.kill()
+        child.process.wait()
+        return child
 
     monkeypatch.setattr(timing, "_start", doomed)
     with pytest.raises(RunFailedError, match=r"was ended by SIGKILL; .*search\.concurrent=1"):
