@@ -27,7 +27,7 @@ def uncollected() -> Iterator[None]:
 def loading() -> Iterator[None]:
     """Load libraries; a process of ours never looks for garbage among what is there then.
 
-    More than a million objects come to stay with torch and lightning. Python looks at them again
+    Almost half a million objects come to stay with torch and lightning. Python looks at them again
     and again while they load, soon after, and at its end: a quarter of the time of a short
     ``fltune run`` (docs/performance.md). In somebody's own session all is left as it was: what is
     there may still become garbage.
