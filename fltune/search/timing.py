@@ -107,10 +107,12 @@ def time_side_by_side(questions: Sequence[Question], processes: int, cpus: float
 
     Raises:
         ConfigError, DataError: as the runs themselves would.
-        RunFailedError: a process was lost, or raised anything else.
+        RunFailedError: a process cannot be started, was lost, or raised anything else.
     """
-    team = [_start(cpus) for _ in range(min(processes, MOST))]
+    team: list[Child] = []
     try:
+        while len(team) < min(processes, MOST):
+            team.append(_start(cpus))
         long = min(LONG, SECONDS * len(team) / len(questions))
         return _Round(questions, long).run(team)
     except ChildLostError as how:
@@ -167,4 +169,10 @@ class _Round:
 
 def _start(cpus: float) -> Child:
     threads = {"OMP_NUM_THREADS": str(max(1, int(cpus)))}
-    return Child("fltune.search.timing_worker", cpus, variables=threads, silent=True)
+    try:
+        return Child("fltune.search.timing_worker", cpus, variables=threads, silent=True)
+    except OSError as error:
+        raise RunFailedError(
+            f"a process that times rounds cannot be started ({error.strerror}); plan again with "
+            "--set search.concurrent=1"
+        ) from error

@@ -7,6 +7,7 @@ from small_search import DIGITS
 
 from fltune.errors import ConfigError, RunFailedError
 from fltune.experiment import Experiment
+from fltune.federation import child
 from fltune.search import timing
 from fltune.search.timing import Memory, Question, time_side_by_side
 from fltune.search.timing_worker import answer_one
@@ -47,6 +48,21 @@ def test_a_process_that_is_lost_is_named(monkeypatch):
     monkeypatch.setattr(timing, "_start", doomed)
     with pytest.raises(RunFailedError, match=r"was ended by SIGKILL; .*search\.concurrent=1"):
         time_side_by_side([Question(EXPERIMENT)], 1, 1.0)
+
+
+def test_a_process_that_cannot_be_started_ends_those_before_it(monkeypatch):
+    team = []
+
+    def once(*args, **options):
+        if team:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        team.append(child.Child(*args, **options))
+        return team[-1]
+
+    monkeypatch.setattr(timing, "Child", once)
+    with pytest.raises(RunFailedError, match=r"cannot be started \(Resource .*concurrent=1"):
+        time_side_by_side([Question(EXPERIMENT)], 2, 1.0)
+    assert team[0].process.returncode == -signal.SIGKILL
 
 
 def test_a_bug_comes_with_its_traceback(monkeypatch):
