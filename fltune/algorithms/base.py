@@ -30,6 +30,7 @@ from torch import Tensor
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD
 from fltune.parameters import Checked, parameter
+from fltune.randomness import derive_seed
 
 State = dict[str, Tensor]
 """Named tensors: server state ([d], [N], rows of [d]), or the rows of a cohort ([C, d] or [C])."""
@@ -53,7 +54,7 @@ class RoundInfo:
         steps: int64 [C], the local steps K_i that each client is to make.
         delays: int64 [C], the age in rounds of the model that each client is to start from.
         compressor: of the run, for a downlink that is compressed too.
-        key: int64 scalar, the server's randomness of this round.
+        seed: root of the server's randomness.
     """
 
     round: int
@@ -68,7 +69,13 @@ class RoundInfo:
     steps: Tensor
     delays: Tensor
     compressor: Compressor
-    key: Tensor
+    seed: int
+
+    @property
+    def key(self) -> Tensor:
+        """int64 scalar, the server's randomness of this round."""
+        drawn = derive_seed(self.seed, "server", self.round)
+        return torch.tensor(drawn, device=self.clients.device)
 
 
 def uniform_only() -> Any:

@@ -24,11 +24,14 @@ from fltune.randomness import hashed_places, mix, mix_host
 class BatchPlan:
     """The mini-batches of a cohort of C clients over K local steps.
 
+    How much each client does lies on the host: who asks waits for no accelerator.
+
     Attributes:
-        index: int64 [K, C, B], rows of the training set. Places beyond a batch's end repeat the
-            batch's first sample, so that they add no number that the batch does not hold.
-        count: int64 [K, C], samples in each batch; 0 where the client has finished.
-        steps: int64 [C], local steps K_i of each client; K is their maximum.
+        index: int64 [K, C, B], rows of the training set, where that lies. Places beyond a batch's
+            end repeat the batch's first sample, so that they add no number that the batch does not
+            hold.
+        count: int64 [K, C], samples in each batch; 0 where the client has finished; on the host.
+        steps: int64 [C], local steps K_i of each client; K is their maximum; on the host.
     """
 
     index: Tensor
@@ -129,8 +132,7 @@ def plan_cohorts(
         batch_size: B >= 1, or None for one full batch per pass.
         fixed: int64 [C], the clients' randomness of the run: their batches are drawn from it, once
             and for all, and ``keys`` shuffle whole batches; None draws new batches in every pass.
-        device: where the plans shall lie; the host if left out. The other tensors lie on the host;
-            of full batches, where nothing is shuffled, the keys may lie anywhere.
+        device: where the indices shall lie; the host if left out. All other tensors lie there.
     """
     size, made = held.size.numpy(), amount.numpy()
     longest = int(size.max())
@@ -159,17 +161,16 @@ def plan_cohorts(
         batch = batches.numpy().reshape(-1)[row * most + batch]
         row = np.arange(len(size))
     count = np.where(step < steps, np.minimum(size - batch * width, width), 0)
-    there = torch.from_numpy(count).to(device)
     index = take(order.view(-1, width), torch.from_numpy(row * most + batch).to(device))
-    inside = torch.arange(width, device=device) < there.unsqueeze(2)
+    inside = torch.arange(width, device=device) < torch.from_numpy(count).to(device).unsqueeze(2)
     index = torch.where(inside, index, index[..., :1])
-    whole = BatchPlan(index, there, torch.from_numpy(steps).to(device))
-    return [whole] if len(cohorts) == 1 else _by_cohort(whole, steps, size, cohorts)
+    whole = BatchPlan(index, torch.from_numpy(count), torch.from_numpy(steps))
+    return [whole] if len(cohorts) == 1 else _by_cohort(whole, size, cohorts)
 
 
-def _by_cohort(plan: BatchPlan, steps: Ints, size: Ints, cohorts: Sequence[int]) -> list[BatchPlan]:
-    """Cut a plan of several cohorts; ``steps`` and ``size`` [C] are on the host."""
-    plans, at = [], 0
+def _by_cohort(plan: BatchPlan, size: Ints, cohorts: Sequence[int]) -> list[BatchPlan]:
+    """Cut a plan of several cohorts, whose clients hold ``size`` [C] samples."""
+    plans, at, steps = [], 0, plan.steps.numpy()
     for clients in cohorts:
         part = slice(at, at := at + clients)
         last, width = int(steps[part].max()), int(size[part].max())

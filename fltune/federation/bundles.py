@@ -74,7 +74,7 @@ class Work(NamedTuple):
         return LocalResult(
             end=start.new_empty(size),
             loss=start.new_empty(clients),
-            steps=self.plan.steps,
+            steps=self.plan.steps.to(start.device),
             gradient_sum=start.new_empty(size) if self.problem.gradient_sum else None,
             statistics=moved,
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fltune.data.federated import Split
+from fltune.randomness import generator
 
 EVALUATION_CHUNK = 4096
 """Most samples evaluated at once."""
@@ -57,6 +58,26 @@ class Chunks:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return iter(self.parts)
+
+
+MIXED_CHUNK = 256
+"""Samples in a batch of :class:`MixedChunks`, at most: large, and the same for all networks."""
+
+
+class MixedChunks(Chunks):
+    """A split in evaluation batches of samples from all over it, nearly equal in size.
+
+    For networks that normalise by the batch they are given: in the order of a file, one class after
+    another, say, every batch would be normalised by statistics of its own class. The mix is the
+    same in all runs; neither the model's size nor the run's seed has a say. Copies the samples.
+    """
+
+    def __init__(self, split: Split) -> None:
+        self.size = MIXED_CHUNK
+        count = -(len(split) // -MIXED_CHUNK)
+        order = torch.randperm(len(split), generator=generator(0, "evaluation"))
+        own = order.to(split.y.device).tensor_split(max(count, 1))
+        self.parts = [(split.x[part], split.y[part]) for part in own if len(part)]
 
 
 class GrowingChunks:

@@ -137,15 +137,15 @@ class RunningClock(Clock):
     runs: ClassVar[bool] = True
 
     def speeds(self, round: int, clients: Tensor) -> Speeds:
-        """Return the speeds of the clients of round t (ids int64 [C] on the CPU)."""
+        """Return the speeds of the clients of round t (ids int64 [C])."""
         raise NotImplementedError
 
     def lasts(self, visit: Visit | None) -> float:
         """Return the seconds of the slowest client and the server."""
         if visit is None:
             return self.server_seconds
-        s = self.speeds(visit.round, visit.clients.cpu())
-        work = visit.steps.cpu().double() * s.step + visit.samples.cpu().double() * s.sample
+        s = self.speeds(visit.round, visit.clients)
+        work = visit.steps.double() * s.step + visit.samples.double() * s.sample
         seconds = s.slowness * (s.latency + visit.down / s.down + work + visit.up / s.up)
         return float(seconds.max()) + self.server_seconds
 

@@ -25,10 +25,11 @@ from fltune.federation.batches import (
     plan_cohorts,
     take,
 )
-from fltune.federation.chunks import Chunks, GrowingChunks, samples_at_once
+from fltune.federation.chunks import Chunks, GrowingChunks, MixedChunks, samples_at_once
 from fltune.federation.delays import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
+from fltune.models.batch_norm import normalises_by_batch
 from fltune.participation.base import Arrivals, Participation
 from fltune.randomness import client_keys, derive_seed, visit_keys
 
@@ -40,7 +41,7 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class Cohort:
-    """One round's batch.
+    """One round's batch. Tensors [C] lie on the host, whatever trains.
 
     Attributes:
         round: 0-based t.
@@ -74,8 +75,17 @@ class Cohort:
     seconds: float | None = None
     _weights: dict[Any, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
+    @cached_property
+    def there(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, steps (samples in an empty round) and delays where the samples lie."""
+        device = self.data.y.device
+        steps = self.sizes if self.plan is None else self.plan.steps
+        return self.clients.to(device), steps.to(device), self.delays.to(device)
+
     def weights(self, by_samples: bool, dtype: torch.dtype) -> Tensor:
-        """Return aggregation weights [C] that sum to 1, made once for all members of a pack.
+        """Return aggregation weights [C] that sum to 1, where the samples lie.
+
+        Made once for all members of a pack, as :attr:`there` is.
 
         Args:
             by_samples: whether a client counts by its samples; else all count alike.
@@ -85,7 +95,8 @@ class Cohort:
         if known is None:
             raw = self.multiplicity * self.sizes if by_samples else self.multiplicity
             raw = raw.to(dtype)
-            known = self._weights[by_samples, dtype] = raw / raw.sum()
+            known = (raw / raw.sum()).to(self.data.y.device)
+            self._weights[by_samples, dtype] = known
         return known
 
     def full_batch(self) -> BatchPlan | None:
@@ -93,7 +104,7 @@ class Cohort:
         if self.held is None:
             return None
         once = torch.ones_like(self.held.size)
-        return plan_batches(self.held, self.keys, once, "steps", None, device=self.keys.device)
+        return plan_batches(self.held, self.keys, once, "steps", None, device=self.data.y.device)
 
 
 @dataclass(frozen=True)
@@ -161,8 +172,11 @@ class FederatedDataModule(L.LightningDataModule):
         return RoundLoader(self)
 
     def val_dataloader(self) -> Chunks | GrowingChunks:
-        """Return the validation samples in chunks; of a growing panel those of the round."""
-        chunks = self._chunks(self.data.val)
+        """Return the validation samples in chunks; of a growing panel those of the round.
+
+        Those of clients stay in their order, by which scores are told apart.
+        """
+        chunks = self._chunks(self.data.val, self.data.val_owner is None)
         if not self.data.val_stages:
             return chunks
         return GrowingChunks(
@@ -180,11 +194,13 @@ class FederatedDataModule(L.LightningDataModule):
         """Return the test samples in chunks."""
         return self._chunks(self.data.test)
 
-    def _chunks(self, split: Split) -> Chunks:
+    def _chunks(self, split: Split, may_mix: bool = True) -> Chunks:
         if self.trainer is None:
             return Chunks(split)
         network = self.trainer.lightning_module.network
         assert isinstance(network, nn.Module)
+        if may_mix and normalises_by_batch(network):
+            return MixedChunks(split)
         return Chunks(split, samples_at_once(network, split))
 
     def transfer_batch_to_device(
@@ -258,18 +274,17 @@ class FederatedDataModule(L.LightningDataModule):
         return iter(plans)
 
     def _cohort(self, visits: _Visits, plan: BatchPlan | None, arrivals: Arrivals | None) -> Cohort:
-        device = self.data.train.y.device
         return Cohort(
             visits.round,
-            visits.clients.to(device),
-            visits.held.size.to(device),
-            visits.keys.to(device),
+            visits.clients,
+            visits.held.size,
+            visits.keys,
             self.data.train,
             plan,
             None if plan is None else visits.held,
-            visits.delays.to(device),
+            visits.delays,
             self.nominal_steps,
-            _multiplicity(visits.clients, visits.times).to(device),
+            _multiplicity(visits.clients, visits.times),
             visits.dropped,
             None if arrivals is None else arrivals.discarded,
             None if arrivals is None else arrivals.seconds,
@@ -300,7 +315,7 @@ def _multiplicity(clients: Tensor, times: Counter[int] | None) -> Tensor:
     """Return how often each client was drawn, int64 [C]; 1 if nobody counts."""
     if times is None:
         return torch.ones_like(clients)
-    return torch.tensor([times[i] for i in clients.tolist()]).to(clients)
+    return torch.tensor([times[i] for i in clients.tolist()])
 
 
 class RoundLoader:

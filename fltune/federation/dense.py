@@ -258,7 +258,7 @@ def solve_dense(
     return LocalResult(
         end=stack.sorted_back(stack.w, ranked.inverse),
         loss=(loss_sum / ranked.steps.clamp(min=1))[ranked.inverse],
-        steps=plan.steps,
+        steps=plan.steps.to(loss_sum.device),
         gradient_sum=None if total is None else stack.sorted_back(total, ranked.inverse),
     )
 

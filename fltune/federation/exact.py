@@ -50,7 +50,8 @@ def solve_exact(
         ValueError: the model or loss has no closed form.
     """
     check_exact_prox(network, losses)
-    index, count = full.index[0], full.count[0]
+    index = full.index[0]
+    count = full.count[0].to(index.device)
     x, y = data.x[index], data.y[index]  # [C, B, (k,) d] and [C, B, (k)]
     if x.dim() == 3:  # plain regression rows
         x, y = x.unsqueeze(2), y.reshape(*y.shape[:2], 1)

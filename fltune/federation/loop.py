@@ -29,7 +29,8 @@ def solve_loop(
     counts = plan.count.tolist()
     steps = plan.steps.tolist()
     seeds = keys.tolist()
-    step_key = step_keys(keys, torch.arange(len(plan.index), device=keys.device).unsqueeze(1))
+    step_numbers = torch.arange(len(plan.index)).unsqueeze(1)
+    step_key = step_keys(keys, step_numbers).to(plan.index.device)
     arranged = network.layout(data.x)
     ends, sums, mean_losses, statistics = [], [], [], []
     for client, made in enumerate(steps):
@@ -70,7 +71,7 @@ def solve_loop(
     return LocalResult(
         end=torch.stack(ends),
         loss=torch.stack(mean_losses),
-        steps=plan.steps,
+        steps=plan.steps.to(plan.index.device),
         gradient_sum=torch.stack(sums) if problem.gradient_sum else None,  # type: ignore[arg-type]
         statistics=moved if moved.numel() else None,
     )

@@ -28,7 +28,6 @@ from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSo
 from fltune.federation.precision import FULL
 from fltune.federation.quiet import inspected
 from fltune.federation.strategies import FASTEST
-from fltune.randomness import derive_seed
 from fltune.server.base import ServerOptimizer
 
 _COUNTS = ("bits_up", "bits_down", "client_samples", "seconds")
@@ -192,7 +191,7 @@ class FederatedModule(L.LightningModule):
         """Begin a round: return what its clients are to solve; None where there are none."""
         info = self._info(cohort)
         x = self.x
-        self._pending: tuple[base.State, base.State, base.RoundInfo] | None = None
+        self._pending: tuple[base.State, base.State, base.RoundInfo, Tensor] | None = None
         self.pseudo_gradient = None
         if cohort.plan is None:
             self.round_metrics = {}
@@ -216,7 +215,7 @@ class FederatedModule(L.LightningModule):
         message, clients = self.algorithm.uplink(x, self._server, own, result, info)
         sent = send(self.compressor, self.algorithm.compressed, message, stored, cohort.keys)
         self._aggregate(x, sent.message, info)
-        self._pending = sent.message, {**clients, **sent.memory}, info
+        self._pending = sent.message, {**clients, **sent.memory}, info, cohort.clients
         self._account(cohort, result, info)
         self.round_metrics |= sent.quality
         del self._round  # its rows are not to outlive the round
@@ -231,28 +230,29 @@ class FederatedModule(L.LightningModule):
         """Let the clients do what follows the server's step; keep their state."""
         if self._pending is None:
             return
-        message, clients, info = self._pending
+        message, clients, info, ids = self._pending
         after = self.algorithm.downlink(
             self.x, self._server, clients, message, self.pseudo_gradient, info
         )
-        self._clients.scatter(info.clients, {**clients, **after})
+        self._clients.scatter(ids, {**clients, **after})
 
     def _info(self, cohort: Cohort) -> base.RoundInfo:
         by_samples = self.algorithm.weighting == "samples"
+        clients, steps, delays = cohort.there
         return base.RoundInfo(
             round=cohort.round,
             rounds=self.rounds,
             num_clients=self.num_clients,
-            clients=cohort.clients,
+            clients=clients,
             weights=cohort.weights(by_samples, self.flat.parameters[0].dtype),
             client_lr=self.sgd.rate(max(cohort.round, 0), self.rounds),
             server_lr=self.server.learning_rate(max(cohort.round, 0)),
             sgd=self.sgd,
             nominal_steps=cohort.nominal_steps,
-            steps=cohort.sizes if cohort.plan is None else cohort.plan.steps,
-            delays=cohort.delays,
+            steps=steps,
+            delays=delays,
             compressor=self.compressor,
-            key=torch.tensor(derive_seed(self.seed, "server", cohort.round), device=self.device),
+            seed=self.seed,
         )
 
     def _account(self, cohort: Cohort, result: LocalResult, info: base.RoundInfo) -> None:

@@ -17,10 +17,11 @@ from fltune.randomness import step_keys
 
 @dataclass(frozen=True)
 class Ranked:
-    """Clients in descending order of their steps; all tensors are in that order.
+    """Clients in descending order of their steps; all tensors are in that order, where models lie.
 
     Attributes:
         order, inverse: int64 [C], there and back again.
+        seed: the randomness of the first client, for what draws from a global generator.
         steps: int64 [C].
         working: by step, how many clients make it.
         index: int64 [K, C, B], rows of the training set.
@@ -30,6 +31,7 @@ class Ranked:
 
     order: Tensor
     inverse: Tensor
+    seed: int
     steps: Tensor
     working: list[int]
     index: Tensor
@@ -38,17 +40,23 @@ class Ranked:
 
     @classmethod
     def of(cls, plan: BatchPlan, keys: Tensor, dtype: torch.dtype) -> Ranked:
-        """Sort a cohort with randomness ``keys`` [C]; the weights get the models' ``dtype``."""
+        """Sort a cohort with randomness ``keys`` [C]; the weights get the models' ``dtype``.
+
+        All that others decide is worked out on the host, so that nobody waits for an accelerator.
+        """
         order = plan.steps.argsort(descending=True, stable=True)
-        count = plan.count.index_select(1, order).unsqueeze(2)
-        place = torch.arange(plan.index.shape[2], device=count.device)
-        step = torch.arange(len(count), device=count.device).unsqueeze(1)
+        device, keys = plan.index.device, keys[order]
+        step = torch.arange(len(plan.count)).unsqueeze(1)
+        there = order.to(device)
+        count = plan.count.index_select(1, order).to(device).unsqueeze(2)
+        place = torch.arange(plan.index.shape[2], device=device)
         return cls(
-            order=order,
-            inverse=order.argsort(),
-            steps=plan.steps[order],
+            order=there,
+            inverse=order.argsort().to(device),
+            seed=int(keys[0]),
+            steps=plan.steps[order].to(device),
             working=(plan.count > 0).sum(1).tolist(),
-            index=plan.index.index_select(1, order),
+            index=plan.index.index_select(1, there),
             weight=(place < count).to(dtype) / count.clamp(min=1),
-            key=step_keys(keys[order], step),
+            key=step_keys(keys, step).to(device),
         )

@@ -46,7 +46,7 @@ def solve_stacked(
     total = torch.zeros_like(w) if problem.gradient_sum else None
     loss_sum = w.new_zeros(len(order))
     gradient = gradient or batched_gradient(network, losses)
-    seed_global(int(keys[order[0]]), w.device)
+    seed_global(ranked.seed, w.device)
     rule, rule_size = Steps.of(problem, sgd, lr, order), len(order)
     for step, active in enumerate(ranked.working):
         if active < rule_size:
@@ -63,7 +63,7 @@ def solve_stacked(
     return LocalResult(
         end=w.index_select(0, ranked.inverse),
         loss=(loss_sum / ranked.steps.clamp(min=1))[ranked.inverse],
-        steps=plan.steps,
+        steps=plan.steps.to(w.device),
         gradient_sum=None if total is None else total.index_select(0, ranked.inverse),
     )
 

@@ -76,6 +76,11 @@ def with_statistics(network: nn.Module) -> list[_NormBase]:
     return [m for m in layers if m.running_mean is not None]
 
 
+def normalises_by_batch(network: nn.Module) -> bool:
+    """Whether a sample's output depends on those beside it in evaluation too."""
+    return any(isinstance(m, _BatchNorm) and m.running_mean is None for m in network.modules())
+
+
 def apply_policy(network: nn.Module, policy: str) -> None:
     """Make a network's BatchNorm layers bear one value, and obey a policy, in place.
 

@@ -12,9 +12,10 @@ from fltune.federation.chunks import (
     EVALUATION_CHUNK,
     Chunks,
     GrowingChunks,
+    MixedChunks,
     samples_at_once,
 )
-from fltune.runner import run
+from fltune.runner import build, run
 
 
 def images(n=10):
@@ -59,9 +60,31 @@ def test_growing_chunks_are_as_many_as_count_each_time():
     assert torch.equal(torch.cat([x for x, _ in growing]), split.x)
 
 
+def test_mixed_chunks_are_alike_whatever_the_order_of_a_file():
+    y = torch.arange(10).repeat_interleave(100)  # one class after another
+    parts = list(MixedChunks(Split(y.double().unsqueeze(1), y)))
+    assert [len(y) for _, y in parts] == [250] * 4
+    assert all(torch.equal(x[:, 0], own.double()) for x, own in parts)
+    assert torch.equal(torch.cat([own for _, own in parts]).sort().values, y)
+    for _, own in parts:
+        assert own.bincount(minlength=10).min() >= 10
+
+
+def test_a_network_that_normalises_by_batch_is_judged_by_mixed_ones():
+    """Clients that are judged one by one keep their order."""
+    raw = {"rounds": 1, "model": {"name": "mlp_fedtorch", "hidden": [4]}}
+    for val_from, kind in (("pool", MixedChunks), ("clients", Chunks)):
+        job = build(Experiment.parse({**raw, "data": {"clients": 5, "val_from": val_from}}))
+        job.trainer.fit(job.module, job.datamodule)
+        assert type(job.datamodule.val_dataloader()) is kind
+        assert type(job.datamodule.test_dataloader()) is MixedChunks
+
+
+@pytest.mark.parametrize("model", ["mlp", "mlp_fedtorch"])
 @pytest.mark.parametrize("size", [1, 100, 10**9])
-def test_metrics_do_not_depend_on_it(size, monkeypatch):
-    experiment = Experiment.parse({"rounds": 2, "data": {"clients": 5}, "dtype": "float64"})
+def test_metrics_do_not_depend_on_it(size, model, monkeypatch):
+    raw = {"rounds": 2, "data": {"clients": 5}, "dtype": "float64", "model": {"name": model}}
+    experiment = Experiment.parse(raw)
     whole = run(experiment).metrics
     monkeypatch.setattr(chunks, "EVALUATION_BYTES", 512 * size)
     assert run(experiment).metrics == pytest.approx(whole, rel=1e-5)

@@ -53,10 +53,12 @@ def send(
         names: the entries that are compressed.
         message: what the clients want to send, [C, d].
         stored: their rows, with the memory of error feedback if there is such.
-        keys: int64 [C], randomness of each client in this round.
+        keys: int64 [C], randomness of each client in this round; on the host.
     """
     if type(compressor) is Compressor and not compressor.error_feedback:
         return Sent(message)
+    if names:
+        keys = keys.to(message[names[0]].device)
     decoded, memory, wanted = dict(message), {}, {}
     for entry, name in enumerate(names):
         key, vector, kept = keys + entry, message[name], MEMORY + name
