@@ -224,6 +224,10 @@ def run(
         Path | None,
         typer.Option(help="write the cohorts to this .json or .csv file, for kind: trace"),
     ] = None,
+    save_model: Annotated[
+        Path | None,
+        typer.Option(help="write the final model's state dict to this file, for torch.load"),
+    ] = None,
     processes: Annotated[
         str,
         typer.Option(
@@ -253,6 +257,7 @@ def run(
         experiment,
         on_row=lambda row: print_row(row, console),
         save_participation=save_participation,
+        save_model=save_model,
         processes=int(processes) if processes.isdecimal() else processes,  # type: ignore[arg-type]
     )
     print_run(method, result, console)

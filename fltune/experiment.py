@@ -373,6 +373,14 @@ class Experiment(Section):
                 f"{self.algorithm.component_name} counts every client alike, and is not defined "
                 "with other weights"
             )
+        drawn = self.participation.build()
+        twice = drawn.merges_repeats and getattr(drawn, "by_samples", False)
+        if twice and algorithm.weighting == "samples":
+            found.append(
+                "participation.by_samples and algorithm.weighting: samples: who holds many samples "
+                "is drawn more often, and counts more each time; with weighting: uniform the "
+                "expected weights are n_k / n"
+            )
         if not algorithm.any_server and self.server.target is not FedSGD:
             found.append(
                 f"no paper defines {self.algorithm.component_name} with the server optimizer "

@@ -39,6 +39,7 @@ from fltune.pieces import (
     build_watch,
     load_data,
 )
+from fltune.same_run import SameRun
 
 COLLAPSE_SHARE = 0.75
 """A final validation loss above this share of a constant prediction's is a collapse."""
@@ -65,6 +66,8 @@ class RunResult:
         strategy: how the local solver worked.
         timings: seconds of one cohort's local work by strategy, where ``fastest`` measured them.
         processes: the most processes that shared the local work; its numbers do not depend on it.
+        state_dict: the final model on the CPU, for ``load_state_dict`` of a network of its kind;
+            empty where runs were packed.
         data: client sizes and heterogeneity (see :meth:`FederatedData.report`).
         by_client: the last validation, client by client, where validation samples have owners (see
             :class:`fltune.federation.evaluation.ClientScores`).
@@ -84,6 +87,7 @@ class RunResult:
     timings: dict[str, float] = field(default_factory=dict)
     by_client: Columns = field(default_factory=dict)
     processes: int = 1
+    state_dict: dict[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass
@@ -133,7 +137,9 @@ def build(
     if data is None:
         data = load_data(experiment.data, experiment.seed)
     watch = build_watch(experiment, data, on_row)
-    saving = [RoundCheckpoint(checkpoint, experiment.eval_every)] if checkpoint else []
+    saving: list[L.Callback] = []
+    if checkpoint is not None:
+        saving = [SameRun(experiment), RoundCheckpoint(checkpoint, experiment.eval_every)]
     server = experiment.server.build()
     trainer = build_trainer(
         experiment, [server, watch.guard, *callbacks, *watch.judging, watch.history, *saving]
@@ -152,6 +158,7 @@ def run(
     save_participation: str | Path | None = None,
     data: FederatedData | None = None,
     processes: Number = 1,
+    save_model: str | Path | None = None,
 ) -> RunResult:
     """Run the federated rounds of one config.
 
@@ -160,11 +167,13 @@ def run(
         test: also evaluate the final model on the test split. A search never does while it selects.
         on_row: called with the metrics of each evaluated round.
         checkpoint: file to save the run to after every evaluated round.
-        resume: go on from ``checkpoint``.
+        resume: go on from ``checkpoint``, which must be this run's: device, strategy and rounds may
+            differ.
         save_participation: a .json or .csv file to write the run's cohorts to, for ``kind: trace``.
         data: instead of those that the config names.
         processes: how many share the local work (:mod:`fltune.federation.processes`); ``"auto"``:
             one for each core, where the run is long enough. Its numbers do not depend on it.
+        save_model: a file for the final model's state dict, as ``torch.save`` writes it.
 
     Raises:
         ConfigError, DataError: what the config alone could not show.
@@ -177,6 +186,8 @@ def run(
         raise ConfigError(f"resume: there is no checkpoint at {checkpoint}")
     if save_participation is not None:
         _check_trace_file(save_participation, experiment)
+    if save_model is not None:
+        _check_writable(save_model, "save_model")
     helping = Processes(processes)
     built = build(experiment, on_row, [helping], checkpoint, data)
     started = time.perf_counter()
@@ -196,7 +207,12 @@ def run(
         # drawn anew, as its seed alone says: a resumed run itself has drawn only the last ones
         again = build_participation(experiment, built.datamodule.data)
         write_rounds(save_participation, record(again, built.datamodule.participation.round))
-    return replace(result_of(built, metrics, seconds), processes=helping.used)
+    state = built.module.network.state_dict()
+    state = {name: value.detach().cpu().clone() for name, value in state.items()}
+    if save_model is not None:
+        torch.save(state, Path(save_model).expanduser())
+    result = result_of(built, metrics, seconds)
+    return replace(result, processes=helping.used, state_dict=state)
 
 
 def result_of(built: Run, metrics: dict[str, float], seconds: float) -> RunResult:
@@ -230,18 +246,25 @@ def result_of(built: Run, metrics: dict[str, float], seconds: float) -> RunResul
 
 def _check_trace_file(path: str | Path, experiment: Experiment) -> None:
     """Refuse, before the work, a trace that could not be written after it."""
-    path = Path(path).expanduser()
     if experiment.participation.build().asynchronous:
         raise ConfigError(
             f"save_participation: a trace holds no delays, so it cannot replay "
             f"{experiment.participation.component_name} participation"
         )
     try:
-        trace_suffix(path)
+        trace_suffix(Path(path))
+    except ValueError as error:
+        raise ConfigError(f"save_participation: {error}") from error
+    _check_writable(path, "save_participation")
+
+
+def _check_writable(path: str | Path, what: str) -> None:
+    path = Path(path).expanduser()
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"save_participation: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{what}: {error}") from error
 
 
 def _verdict(built: Run) -> tuple[StopReason, str]:

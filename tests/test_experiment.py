@@ -371,6 +371,14 @@ def test_multiplicities_go_with_methods_that_weigh_clients(algorithm, named):
     assert not any("counts every client alike" in text for text in plain.cautions())
 
 
+def test_who_is_drawn_by_samples_is_not_to_count_by_them_as_well():
+    drawn = {"kind": "with_replacement", "by_samples": True, "multiplicity": True}
+    for weighting, count in (("uniform", 0), ("samples", 1)):
+        algorithm = {"name": "fedavg", "weighting": weighting}
+        found = Experiment.parse({"participation": drawn, "algorithm": algorithm}).cautions()
+        assert sum("expected weights are n_k / n" in text for text in found) == count
+
+
 def test_a_data_set_names_the_partition_of_a_config_that_names_none():
     def kind(**data):
         return Experiment.parse({"data": data}).data.partition.component_name

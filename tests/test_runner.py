@@ -341,3 +341,20 @@ def test_linear_fits_a_regression_with_every_strategy(regression):
 def test_a_model_for_classes_says_that_a_regression_has_none(regression):
     with pytest.raises(ConfigError, match="num_classes is None: take linear, or a model of your"):
         run(regression)
+
+
+def test_the_final_model_can_be_had(tmp_path):
+    """It is the one that was tested: a network of its kind gives the same answers."""
+    path = tmp_path / "models" / "mlp.pt"
+    job = build(experiment())
+    result = run(experiment(), save_model=path)
+    saved = torch.load(path, weights_only=True)
+    assert saved.keys() == result.state_dict.keys()
+    assert all(torch.equal(v, result.state_dict[k]) for k, v in saved.items())
+    network, test = job.module.network.eval(), job.datamodule.data.test
+    network.load_state_dict(saved)
+    right = (network(test.x).argmax(1) == test.y).float().mean()
+    assert right.item() == pytest.approx(result.metrics["test/accuracy"])
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"save_model: .*file"):
+        run(experiment(), save_model=tmp_path / "file" / "mlp.pt")

@@ -39,7 +39,7 @@ class HeirLane(Lane):
 
     def next(self) -> Job | str | None:
         """Return the next job; None while the source's winner is not known."""
-        if not self.source.settled:
+        if not self.source.settled or self._undecided:
             return None
         values = self._bequest()
         if values is None:  # the source has no winner: there is nothing to compare
@@ -58,11 +58,15 @@ class HeirLane(Lane):
     def _planned_at_first(self) -> int:
         return heir_of_first(self.whole, self.source.method).trials(self.search)
 
+    @property
+    def _undecided(self) -> bool:
+        """Whether several winners of the source are confirmed, and it is open which is reported."""
+        source = self.source
+        return len(source.winners) > 1 and source.done_confirmations < source.planned_confirmations
+
     def _bequest(self) -> dict[str, Any] | None:
-        best = self.source.front[:1]
-        if not best:
-            return None
-        return bequest(self.whole, self.source.method, best[0].values)
+        best = self.source.chosen
+        return None if best is None else bequest(self.whole, self.source.method, best.values)
 
     def _inherit(self, values: Mapping[str, Any], first: int) -> None:
         """Begin the search of what is not inherited; numbers go on where an earlier one ended."""

@@ -50,15 +50,21 @@ def solve_stage_ends(etas: Sequence[float], rounds: int) -> list[int]:
     """Return the round at which each stage ends: T_s = W2 / eta_s (constraint W2).
 
     The cumulative ends are rounded half up, not the lengths, so that the borders of 1000 and 2000
-    rounds are the paper's (143, 429 and 286, 857). The last end is T.
+    rounds are the paper's (143, 429 and 286, 857). The last end is T. A stage that would be rounded
+    away lasts one round, so that no rate goes unused.
+
+    Raises:
+        ValueError: more stages than rounds.
     """
+    if len(etas) > rounds:
+        raise ValueError(f"{len(etas)} stages do not fit into {rounds} rounds")
     inverse = [1.0 / eta for eta in etas]
     w2 = rounds / sum(inverse)
-    total, ends = 0.0, []
-    for part in inverse:
+    total, ends = 0.0, [0]
+    for later, part in zip(reversed(range(len(etas))), inverse, strict=True):
         total += w2 * part
-        ends.append(math.floor(total + 0.5))
-    return [*ends[:-1], rounds]
+        ends.append(min(max(math.floor(total + 0.5), ends[-1] + 1), rounds - later))
+    return ends[1:]
 
 
 @dataclass(eq=False)
@@ -70,7 +76,8 @@ class MultistageFedGM(QuasiHyperbolic):
 
     Raises:
         ValueError: lists of unequal length, rates that grow, stage ends that do not increase to
-            the run's last round, or ``nesterov`` with ``betas`` or ``nus``.
+            the run's last round, more stages than rounds, or ``nesterov`` with ``betas`` or
+            ``nus``.
     """
 
     lr: float = parameter(2.0, "server learning rate of the first stage", symbol="eta_1", gt=0)

@@ -6,11 +6,13 @@ import lightning as L
 import pytest
 import torch
 from quadratics import trainer
+from small_digits import experiment
 
 from fltune.algorithms.base import Algorithm
 from fltune.data.dataset import federate
 from fltune.data.digits import Digits
 from fltune.data.partition import Iid
+from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import (
     FederatedDataModule,
@@ -202,7 +204,7 @@ def test_every_must_be_positive(tmp_path):
 
 @pytest.mark.parametrize("server", ["fedgm", "torch.optim:Adam"])
 def test_runner_resumes(tmp_path, server):
-    experiment = Experiment.parse(
+    config = Experiment.parse(
         {
             "data": {"name": "digits", "clients": 10},
             "model": {"name": "mlp", "hidden": [8]},
@@ -214,16 +216,16 @@ def test_runner_resumes(tmp_path, server):
         }
     )
     path = tmp_path / "run.ckpt"
-    whole = run(experiment)
+    whole = run(config)
 
     def killed(row):
         if row["round"] == 6:
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        run(experiment, on_row=killed, checkpoint=path)
+        run(config, on_row=killed, checkpoint=path)
     reported = []
-    resumed = run(experiment, on_row=reported.append, checkpoint=path, resume=True)
+    resumed = run(config, on_row=reported.append, checkpoint=path, resume=True)
     assert [row["round"] for row in reported] == [6]
     assert resumed.history == whole.history
     for name in ("metrics", "comm", "participation", "client_samples", "rounds", "stop_reason"):
@@ -231,7 +233,7 @@ def test_runner_resumes(tmp_path, server):
 
 
 def test_a_run_that_diverged_has_ended_and_is_not_gone_on_with(tmp_path):
-    experiment = Experiment.parse(
+    config = Experiment.parse(
         {
             "data": {"name": "digits", "clients": 10},
             "model": {"name": "mlp", "hidden": [8]},
@@ -242,8 +244,33 @@ def test_a_run_that_diverged_has_ended_and_is_not_gone_on_with(tmp_path):
         }
     )
     path = tmp_path / "run.ckpt"
-    first = run(experiment, checkpoint=path)
+    first = run(config, checkpoint=path)
     assert first.stop_reason == "diverged"
-    again = run(experiment, checkpoint=path, resume=True)
+    again = run(config, checkpoint=path, resume=True)
     for name in ("stop_reason", "message", "history", "comm", "participation", "rounds"):
         assert getattr(again, name) == getattr(first, name)
+
+
+def test_a_checkpoint_goes_on_with_its_own_run_only(tmp_path):
+    path = tmp_path / "run.ckpt"
+    run(experiment(), checkpoint=path)
+    with pytest.raises(ConfigError) as caught:
+        run(experiment(seed=1, client={"lr": 0.3}), checkpoint=path, resume=True)
+    assert caught.value.problems == [
+        "resume: client.lr: found 0.3; the checkpoint is of a run with 0.1",
+        "resume: seed: found 1; the checkpoint is of a run with 0",
+    ]
+    longer = run(experiment(rounds=6, strategy="loop"), checkpoint=path, resume=True)
+    assert longer.rounds == 6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"server": {"name": "multistage"}}, {"client": {"schedule": {"name": "step_decay"}}}],
+)
+def test_a_run_whose_rates_hang_on_its_length_is_not_made_longer(changes, tmp_path):
+    path = tmp_path / "run.ckpt"
+    run(experiment(rounds=8, **changes), checkpoint=path)
+    with pytest.raises(ConfigError, match=r"rounds: found 16; with 8, as in the checkpoint, the 8"):
+        run(experiment(rounds=16, **changes), checkpoint=path, resume=True)
+    assert run(experiment(rounds=8, **changes), checkpoint=path, resume=True).rounds == 8

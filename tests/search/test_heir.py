@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from fake_workers import Disk, Night, config_of, disturbed, end_of, well, whole
+from fake_workers import Disk, Night, config_of, disturbed, end_of, quality, well, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +43,23 @@ def test_an_heir_waits_for_the_winner_and_searches_what_is_left(disk):
     assert order[:6] == ["Mild"] * 6
     confirmed = [r for r in campaign.records if r.method == "Harsh"]
     assert [(r.kind, r.number, r.values) for r in confirmed] == [("confirmation", 0, best)] * 2
+
+
+def test_an_heir_takes_over_what_is_reported_of_several_winners(disk):
+    """The search and the fresh seeds disagree on the best rate; then the latter decide."""
+
+    def end(values, seed):
+        rate = values["server.lr"]
+        worse = 0.5 if seed == 40 else 2.0
+        return "complete", 4, 1.0 - quality(values) - (0.1 if rate == worse else 0.0)
+
+    rates = {"server.lr": {"grid": [0.5, 2.0]}}
+    heir = {"space": rates, "inherit": {"from": "Mild"}}
+    config = config_of({"Mild": {"space": rates}, "Heir": heir}, confirm_top=2)
+    lanes = Night(config, disk, slots=3, end=end).work().lanes
+    assert lanes["Mild"].front[0].values == {"server.lr": 2.0}
+    assert lanes["Mild"].chosen.values == {"server.lr": 0.5}
+    assert lanes["Heir"].chosen.values == {"server.lr": 0.5}
 
 
 def test_an_heir_plans_only_what_it_does_not_take_over(disk):
