@@ -275,6 +275,12 @@ def _shown(default: Any) -> str:
     return f"`{words[default] if plain else default}`"
 
 
+def _mebibytes(*bits: float | None) -> str:
+    """Show a sum of traffic; of a method without a complete run none is known."""
+    known = [b for b in bits if b is not None]
+    return f"{sum(known) / 8 / 2**20:.1f}" if len(known) == len(bits) else "n/a"
+
+
 def _measured(wanted: Any) -> list[str]:
     """Return the rows of the measured search that are wanted, or say that there is none."""
     held = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
@@ -288,7 +294,7 @@ def _measured(wanted: Any) -> list[str]:
             ", ".join(f"`{key}` {value}" for key, value in row["best"].items()),
             f"{row['val']:.4f}",
             _interval(row["test"]),
-            f"{(row['bits_up'] + row['bits_down']) / 8 / 2**20:.1f}",
+            _mebibytes(row["bits_up"], row["bits_down"]),
             f"{row['diverged']} of {row['trials']}",
         )
         for name, row in chosen.items()

@@ -229,8 +229,10 @@ def shared_yaml(frozen: Path) -> str:
     return dotted.dump_yaml(raw)
 
 
-def bits_text(bits: float) -> str:
-    """Show a number of bits in a unit that people know: 1.2 MiB."""
+def bits_text(bits: float | None) -> str:
+    """Show a number of bits in a unit that people know: 1.2 MiB; n/a where no run is complete."""
+    if bits is None:
+        return "n/a"
     amount = bits / 8
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -282,8 +284,8 @@ def print_references(report: Report, console: Console) -> None:
 
 def print_costs(report: Report, console: Console) -> None:
     """Print what the table of results has no room for: cost, speed, and what to distrust."""
-    caption = "Communication of one confirmed run; optimism: how much better the score was in the "
-    caption += "search than on fresh seeds."
+    caption = "Communication of one confirmed run that is complete; optimism: how much better the "
+    caption += "score was in the search than on fresh seeds."
     if report.goal is not None:
         caption = f"{report.goal.label}: mean over the fresh seeds that reached it. {caption}"
     title = escape(f"{report.summary.name}: cost and trust")

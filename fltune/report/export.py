@@ -17,7 +17,7 @@ is not known:
     rounds_to_target, reached
                        the mean first round over the seeds that reached it, and how many did
     uplink_bits, downlink_bits
-                       of one confirmed run
+                       of one confirmed run, mean over those that are complete; empty if none is
     client_samples     that the trials processed, confirmation apart; of one run of a reference
     trials, pruned, diverged, failed
                        configs, and how many of them ended so

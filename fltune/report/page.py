@@ -144,7 +144,7 @@ def _results(report: Report) -> str:
         label += (
             f" by {report.headline}, mean over fresh seeds; p of the paired t-test with Holm's "
         )
-        label += "correction; communication of one confirmed run; samples of all trials"
+        label += "correction; communication of one complete confirmed run; samples of all trials"
         beside = [r for r in report.references if r.scenario == scenario]
         shown = [
             (row.title, _result(row), row.rank == 1 and row.summary.test is not None)

@@ -35,7 +35,8 @@ class MethodSummary:
             which border: lowest or highest.
         beyond: for each of these, how the score moves there and the setting that widens the space.
         client_samples: samples processed by clients in all trials, confirmation apart.
-        bits_up, bits_down: communication of one confirmed run, mean over seeds.
+        bits_up, bits_down: communication of one confirmed run, mean over those that are complete:
+            one that broke off has sent less for it. None if none is.
         optimism: how much better the winner's score was in the search than its mean on fresh
             seeds, in the score's own unit: positive where the search was too optimistic, for a
             metric that is minimised as well. None without fresh seeds.
@@ -57,8 +58,8 @@ class MethodSummary:
     seeds_diverged: int
     edges: dict[str, str]
     client_samples: int
-    bits_up: float = 0.0
-    bits_down: float = 0.0
+    bits_up: float | None = None
+    bits_down: float | None = None
     seeds_failed: int = 0
     optimism: float | None = None
     against_best: Comparison | None = None
@@ -208,6 +209,7 @@ def summarise_method(lane: Lane) -> MethodSummary:
         names |= {"test/accuracy", "val/accuracy"}
     intervals = {n: Interval.of([_metric(r, n) for r in confirmed]) for n in sorted(names)}
     runs = [r for c in candidates for r in c.runs if r.kind == TRIAL]
+    whole = [r for r in confirmed if r.status == "complete"]
     fresh = [r.score for r in confirmed if r.score is not None]
     edges, optimism, val = [], None, _mean(fresh) if fresh else None
     if best and best.scores:
@@ -226,8 +228,8 @@ def summarise_method(lane: Lane) -> MethodSummary:
         edges={edge.parameter: edge.side for edge in edges},
         beyond=edges,
         client_samples=sum(r.client_samples for r in runs),
-        bits_up=_mean([r.comm.get("up_bits", 0.0) for r in confirmed]),
-        bits_down=_mean([r.comm.get("down_bits", 0.0) for r in confirmed]),
+        bits_up=_mean([r.comm.get("up_bits", 0.0) for r in whole]) if whole else None,
+        bits_down=_mean([r.comm.get("down_bits", 0.0) for r in whole]) if whole else None,
         optimism=optimism,
         too_optimistic=optimism is not None and lucky(optimism, lane.search.seeds, fresh),
         scenario=dict(lane.method.scenario),
@@ -254,7 +256,7 @@ def _metric(record: TrialRecord, name: str) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else 0.0
+    return float(np.mean(values))
 
 
 def mean_curve(records: Sequence[TrialRecord]) -> list[dict[str, float]]:

@@ -133,6 +133,9 @@ def test_pages_show_what_was_measured_and_say_where_nothing_was(tmp_path, monkey
     assert shown in made["algorithms/scaffold.md"]
     assert shown in made["algorithms/index.md"]
     assert "Not measured yet." in made["algorithms/mifa.md"]
+    row |= {"bits_up": None}  # every confirmed run broke off
+    (tmp_path / "rows.json").write_text(json.dumps(held))
+    assert "0.8750 ± 0.0250 | n/a | 1 of 8 |" in reference_pages.pages()["algorithms/scaffold.md"]
     assert "Not measured yet." in made["reference/servers.md"]
 
 

@@ -233,6 +233,20 @@ def test_reaches_are_read_at_a_glance():
     assert str(Reach(None, 0, 0)) == "-"
 
 
+def test_traffic_is_not_known_where_every_confirmed_run_broke_off(make_report):
+    one = {"server.lr": 1.0, "client.lr": 0.1}
+    records = [trial("A", 0, one, 0.5)]
+    records += [confirmation("A", 0, s, one, 0.0, curve(0.1), status="diverged") for s in (1, 2, 3)]
+    report = make_report({"A": {"space": LR}}, records)
+    assert report.rows[0].summary.test.mean == 0.0
+    assert rows_of(report)["A"]["uplink_bits"] == ""
+    assert "n/a" in as_latex(report)
+    out = io.StringIO()
+    print_report(report, Console(file=out, width=160))
+    assert out.getvalue().count("n/a") == 2
+    json.dumps(report.as_json(), allow_nan=False)
+
+
 def test_bits_are_shown_in_bytes():
     assert [bits_text(b) for b in (0, 80, 8192, 12 * MIB, 8e12)] == [
         "0 B",

@@ -104,6 +104,15 @@ def test_a_seed_that_diverged_has_no_accuracy_and_its_loss_is_left_out():
     assert (summary.metrics["test/loss"].mean, summary.metrics["test/loss"].seeds) == (2.0, 2)
 
 
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+def test_a_run_that_broke_off_is_no_part_of_the_mean_traffic(status):
+    """It has sent less for it, and its method would look cheaper."""
+    found = reduced(TRIALS, [(status, None, 0.0), ("complete", 0.8, 0.5), ("complete", 0.7, 0.5)])
+    assert (found.bits_up, found.bits_down) == (250.0, 50.0)  # of 200 and 300
+    none = reduced(TRIALS, [(status, None, 0.0)] * 2)
+    assert (none.bits_up, none.bits_down) == (None, None)
+
+
 def test_a_winner_that_diverged_on_every_seed_before_it_was_evaluated_has_no_accuracy():
     lane = make_lanes()["FedGM"]
     for score in (0.5, 0.4, 0.6):
@@ -128,7 +137,7 @@ def test_confirmations_count_for_the_winners_there_are_and_on_seeds_that_are_fre
 def test_a_method_without_a_winner():
     summary = reduced([("diverged", 0.0), ("failed", None), ("diverged", 0.0)], [])
     assert (summary.best, summary.val, summary.test, summary.edges) == ({}, None, None, {})
-    assert (summary.bits_up, summary.bits_down, summary.optimism) == (0.0, 0.0, None)
+    assert (summary.bits_up, summary.bits_down, summary.optimism) == (None, None, None)
     assert (summary.diverged, summary.failed) == (2, 1)
 
 
