@@ -84,6 +84,11 @@ class Row:
     missing: str
     command: str
 
+    @property
+    def wins(self) -> bool:
+        """Whether it is to be marked as the best: confirmed, and on no seed without a result."""
+        return self.rank == 1 and self.summary.test is not None and not self.summary.lost_seeds
+
 
 @dataclass(frozen=True)
 class Report:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fltune.report.compare import Report
 from fltune.report.markdown import literal
-from fltune.report.table import interval_text, markdown
+from fltune.report.table import markdown, tested_text
 
 
 def searched(report: Report) -> dict[str, str]:
@@ -41,10 +41,10 @@ def outcome(report: Report) -> list[str]:
         if best.summary.test is None:
             sentences.append(f"{where}no method is confirmed so far.")
             continue
-        seeds = best.summary.test.seeds
+        seeds = best.summary.test.seeds + best.summary.lost_seeds
         sentences.append(
             f"{where}{best.title} is best of {len(rows)}, with {report.headline} "
-            f"{interval_text(best.summary.test)} over {seeds} fresh seeds."
+            f"{tested_text(best.summary)} over {seeds} fresh seeds."
         )
     return sentences
 

@@ -4,7 +4,7 @@ The CSV file has a row per method and reference. The columns are always these, e
 is not known:
 
     scenario           the cell, such as "alpha harsh"; empty without scenarios
-    rank               in its scenario, by the test mean
+    rank               in its scenario, by the test mean; of losses, first by the seeds left out
     method             the method's own name
     kind               method, or reference: a row beside the methods, without rank and test
     best               the winner's values, a JSON object of dotted names; a reference's values
@@ -12,6 +12,9 @@ is not known:
     test_metric        test/accuracy, or test/loss
     test_mean, test_std, test_low, test_high, seeds
                        over the confirmation seeds; low and high bound the 95% interval of the mean
+    seeds_diverged, seeds_failed
+                       confirmation runs that ended so: a diverged one is an accuracy of 0, and left
+                       out of a loss; a failed one is left out of both
     difference, difference_low, difference_high, p
                        to the best method, paired by seed; p with Holm's correction
     rounds_to_target, reached
@@ -25,7 +28,8 @@ is not known:
     optimism           how much better the score was in the search than on fresh seeds
     missing            what an interrupted search still lacks
 
-The LaTeX file is a ``tabular`` for the booktabs package.
+The LaTeX file is a ``tabular`` for the booktabs package. A dagger marks what diverged or failed on
+fresh seeds; its last lines say on how many.
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ COLUMNS = (
     "test_low",
     "test_high",
     "seeds",
+    "seeds_diverged",
+    "seeds_failed",
     "difference",
     "difference_low",
     "difference_high",
@@ -74,6 +80,13 @@ COLUMNS = (
     "optimism",
     "missing",
 )
+
+COUNTS = (
+    *("client_samples", "trials", "pruned", "diverged", "failed", "optimism"),
+    *("seeds_diverged", "seeds_failed"),
+)
+"""Columns that are attributes of a summary."""
+DAGGER = r"^{\dagger}"
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -143,8 +156,7 @@ def _record(row: Row, headline: str) -> dict[str, Any]:
         record["p"] = m.against_best.p
     if row.reach is not None:
         record |= {"rounds_to_target": row.reach.rounds, "reached": row.reach.reached}
-    counts = ("client_samples", "trials", "pruned", "diverged", "failed", "optimism")
-    record |= {key: getattr(m, key) for key in counts}
+    record |= {key: getattr(m, key) for key in COUNTS}
     record["edges"] = "; ".join(f"{key} {side}" for key, side in m.edges.items())
     return {**record, "missing": row.missing}
 
@@ -181,7 +193,19 @@ def as_latex(report: Report) -> str:
             cells = _latex_reference(reference)
             cells += ["--"] * (len(heads) - len(cells))
             lines.append(_latex_line(cells))
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+    notes = [f"\\multicolumn{{{len(heads)}}}{{l}}{{{note}}} \\\\" for note in _latex_notes(report)]
+    return "\n".join([*lines, "\\bottomrule", *notes, "\\end{tabular}", ""])
+
+
+def _latex_notes(report: Report) -> list[str]:
+    """Return what a dagger stands for, a line for each method that has one."""
+    notes = []
+    for row in report.rows:
+        m = row.summary
+        counted = "left out" if m.lost_seeds or not m.seeds_diverged else "diverged: accuracy 0"
+        text = f"{row.name}: {m.broken_off} of its fresh seeds ({counted})"
+        notes += [f"${DAGGER}$ {escape_latex(text)}"] if m.broken_off else []
+    return notes
 
 
 def _latex_line(cells: Sequence[str]) -> str:
@@ -195,10 +219,10 @@ def _latex_cells(row: Row) -> list[str]:
     best = ", ".join(f"{key}={short(value)}" for key, value in m.shown.items())
     name = escape_latex(row.title)
     cells = [
-        f"\\textbf{{{name}}}" if row.rank == 1 and m.test is not None else name,
+        f"\\textbf{{{name}}}" if row.wins else name,
         escape_latex(best) if best else "--",
         "--" if m.val is None else f"${m.val:.4f}$",
-        _latex_interval(m.test),
+        _latex_interval(m.test, DAGGER if m.broken_off else ""),
         _latex_difference(row),
         bits_text(m.bits_up) if m.test is not None else "--",
     ]
@@ -213,11 +237,11 @@ def _latex_reference(reference: Reference) -> list[str]:
     return [name, escape_latex(values) or "--", "--", _latex_interval(reference.test)]
 
 
-def _latex_interval(test: Interval | None) -> str:
+def _latex_interval(test: Interval | None, mark: str = "") -> str:
     if test is None:
-        return "--"
+        return f"--${mark}$" if mark else "--"
     half = "" if test.seeds == 1 else f" \\pm {test.high - test.mean:.4f}"
-    return f"${test.mean:.4f}{half}$"
+    return f"${test.mean:.4f}{half}{mark}$"
 
 
 def _latex_difference(row: Row) -> str:
@@ -226,7 +250,8 @@ def _latex_difference(row: Row) -> str:
         return "--"
     shown = "< 0.001" if against.p < 1e-3 else f"= {against.p:.3f}"
     p = "" if math.isnan(against.p) else f"\\ (p {shown})"
-    return f"${against.difference.mean:+.4f}{p}$"
+    mark = DAGGER if row.summary.lost_seeds else ""  # the lost seeds are no part of it either
+    return f"${against.difference.mean:+.4f}{mark}{p}$"
 
 
 def escape_latex(text: str) -> str:

@@ -21,7 +21,7 @@ from fltune.report.parts import document, figure, table
 from fltune.report.pivot import pivot_section
 from fltune.report.references import Reference
 from fltune.report.space_figures import importances, parallel_coordinates, slices, stability_map
-from fltune.report.table import comparison_text, interval_text, nothing_chosen, short
+from fltune.report.table import comparison_text, nothing_chosen, short, tested_text
 from fltune.search.lane import Lane
 
 PARTICIPATION = {
@@ -146,10 +146,7 @@ def _results(report: Report) -> str:
         )
         label += "correction; communication of one complete confirmed run; samples of all trials"
         beside = [r for r in report.references if r.scenario == scenario]
-        shown = [
-            (row.title, _result(row), row.rank == 1 and row.summary.test is not None)
-            for row in rows
-        ]
+        shown = [(row.title, _result(row), row.wins) for row in rows]
         shown += [(r.name, _reference(r, len(heads)), False) for r in beside]
         tables += table(f"table-results-{number}", label, heads, shown, texts)
         said = {r.text: r.name for r in reversed(beside)}  # once for all untuned methods
@@ -175,9 +172,9 @@ def _result(row: Row) -> list[str]:
         str(row.rank),
         best or nothing_chosen(m),
         "-" if m.val is None else f"{m.val:.4f}",
-        interval_text(m.test),
+        tested_text(m),
     ]
-    cells.append(comparison_text(m.against_best) or "-")
+    cells.append(comparison_text(m) or "-")
     if row.reach is not None:
         cells.append(str(row.reach))
     cells += [bits_text(m.bits_up), bits_text(m.bits_down)] if m.test is not None else ["-", "-"]

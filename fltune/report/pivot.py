@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fltune.report.compare import Report
 from fltune.report.parts import table
-from fltune.report.table import interval_text
+from fltune.report.table import tested_text
 
 LABEL = "mean ± half the 95% interval over fresh seeds, and the rank in the cell"
 
@@ -27,10 +27,8 @@ def pivot(report: Report) -> list[tuple[str, list[str], list[bool]]]:
         for title, (texts, best) in found.items():
             row = there.get(title)
             known = row is not None and row.summary.test is not None
-            texts.append(
-                f"{interval_text(row.summary.test)} ({row.rank})" if known and row else "-"
-            )
-            best.append(bool(known and row and row.rank == 1))
+            texts.append(f"{tested_text(row.summary)} ({row.rank})" if known and row else "-")
+            best.append(row is not None and row.wins)
             ranks[title] += [row.rank] if row is not None else []
     order = sorted(titles, key=lambda title: sum(ranks[title]) / len(ranks[title]))
     return [(title, *found[title]) for title in order]

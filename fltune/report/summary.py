@@ -75,6 +75,20 @@ class MethodSummary:
         return ", ".join(f"{k} {v}" for k, v in self.scenario.items() if k != "method")
 
     @property
+    def lost_seeds(self) -> int:
+        """Fresh seeds that no test loss is known of, because the winner diverged or failed.
+
+        0 where there is an accuracy: a run that diverged counts as 0 in its mean.
+        """
+        return 0 if "test/accuracy" in self.metrics else self.seeds_diverged + self.seeds_failed
+
+    @property
+    def broken_off(self) -> str:
+        """How many runs on fresh seeds diverged or failed, in words; empty if none did."""
+        counts = {"diverged": self.seeds_diverged, "failed": self.seeds_failed}
+        return ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+
+    @property
     def test(self) -> Interval | None:
         """The headline: test accuracy, or test loss where the task has no classes."""
         return self.metrics.get("test/accuracy", self.metrics.get("test/loss"))
@@ -129,15 +143,20 @@ class Summary:
         return "test/accuracy" if "test/accuracy" in tested[0] else "test/loss"
 
     def ranked(self) -> list[tuple[str, MethodSummary]]:
-        """Return the methods, best first: by test mean, else by validation score."""
+        """Return the methods, best first: by test mean, else by validation score.
 
-        def key(entry: tuple[str, MethodSummary]) -> tuple[bool, float]:
+        Of losses, whose mean leaves out the seeds where a run diverged or failed, that of more
+        seeds comes first: on its lucky seeds alone an unstable method may be the best.
+        """
+
+        def key(entry: tuple[str, MethodSummary]) -> tuple[bool, int, float]:
             method = entry[1]
             if method.test is not None:
                 better = "test/accuracy" in method.metrics
-                return False, -method.test.mean if better else method.test.mean
+                return False, method.lost_seeds, -method.test.mean if better else method.test.mean
             score = method.val if method.val is not None else math.inf
-            return True, -score if self.maximize and math.isfinite(score) else score
+            higher = self.maximize and math.isfinite(score)
+            return True, method.lost_seeds, -score if higher else score
 
         return sorted(self.methods.items(), key=key)
 

@@ -88,8 +88,25 @@ def own_name(name: str, method: MethodSummary) -> str:
     return method.scenario.get("method", name)
 
 
-def comparison_text(comparison: Comparison | None) -> str:
+def tested_text(m: MethodSummary) -> str:
+    """Show the result on fresh seeds, and how many of them a loss leaves out."""
+    return " ".join(filter(None, [interval_text(m.test), _without(m)]))
+
+
+def comparison_text(m: MethodSummary) -> str:
     """Show the mean paired difference to the best method, and how likely chance makes it."""
+    difference = _difference(m.against_best)
+    return " ".join(filter(None, [difference, _without(m)])) if difference else ""
+
+
+def _without(m: MethodSummary) -> str:
+    """Say which seeds a mean loss, and a difference of losses, knows nothing of."""
+    if not m.lost_seeds:
+        return ""
+    return m.broken_off if m.test is None else f"without {m.broken_off}"
+
+
+def _difference(comparison: Comparison | None) -> str:
     if comparison is None:
         return ""
     difference = f"{comparison.difference.mean:+.4f}"
@@ -99,7 +116,8 @@ def comparison_text(comparison: Comparison | None) -> str:
 
 
 def _tested(m: MethodSummary) -> str:
-    return "\n".join(filter(None, [interval_text(m.test), comparison_text(m.against_best)]))
+    lines = [interval_text(m.test), _difference(m.against_best), _without(m)]
+    return "\n".join(filter(None, lines))
 
 
 def _reading(headline: str, summary: Summary, seeds: int) -> str:
@@ -185,7 +203,9 @@ def warnings_of(summary: Summary) -> list[str]:
             lines.append(f"{name}: no trial completed; nothing to confirm")
         if m.seeds_diverged:
             classes = "test/accuracy" in m.metrics
-            counted = "its accuracy counts as 0 there" if classes else "its loss leaves them out"
+            counted = "its accuracy counts as 0 there"
+            if not classes:
+                counted = "its loss leaves them out, and it ranks behind those with fewer"
             lines.append(
                 f"{name}: the winner diverged on {m.seeds_diverged} of its fresh seeds; {counted}"
             )
@@ -241,7 +261,7 @@ def markdown(summary: Summary, hint: str) -> str:
         lines += ["", *([f"**{literal(cell)}**", ""] if cell else [])]
         rows = []
         for name, m in methods:
-            tested = [interval_text(m.test), comparison_text(m.against_best)]
+            tested = [tested_text(m), comparison_text(m)]
             counts = [str(m.trials), str(m.diverged)]
             values = values_text(m.shown) or nothing_chosen(m)
             rows.append([own_name(name, m), values, _score(m), *tested, *counts])

@@ -1,5 +1,6 @@
 """Folders of searches that were never run, and the comparisons made of them."""
 
+import itertools
 import json
 
 import pytest
@@ -62,6 +63,21 @@ def two_methods(make_report):
         records.append(confirmation("FedAvg", 0, seed, best, a, curve(*score)))
         records.append(confirmation(NASTY, 1, seed, other, b, curve(0.1, 0.2)))
     return make_report({"FedAvg": {"space": LR}, NASTY: {"space": LR}}, records, target=0.8)
+
+
+@pytest.fixture
+def wild(make_report):
+    """Losses of two methods on four fresh seeds; the lower one is known of one seed alone."""
+    methods = {name: {"space": {}} for name in ("Wild", "Steady")}
+    search = {"metric": "val/loss", "confirm_seeds": 4}
+    ends = {"Wild": {1: 0.01}, "Steady": {1: 0.08, 2: 0.09, 3: 0.10, 4: 0.09}}
+    records = []
+    for name, seed in itertools.product(methods, (1, 2, 3, 4)):
+        loss = ends[name].get(seed)
+        rows = curve(3.0, loss or 3.0, metric="val/loss")
+        lost = {} if loss else {"status": "diverged", "metrics": {}}
+        records.append(confirmation(name, 0, seed, {}, loss, rows, metric="test/loss", **lost))
+    return make_report(methods, records, search)
 
 
 @pytest.fixture

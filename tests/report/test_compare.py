@@ -12,6 +12,7 @@ from rich.console import Console
 from fltune.cli import main
 from fltune.errors import ConfigError
 from fltune.report.compare import Reach, bits_text, print_report
+from fltune.report.description import outcome
 from fltune.report.export import COLUMNS, as_csv, as_latex, escape_latex, write_files
 from fltune.search.objective import Objective
 
@@ -195,6 +196,53 @@ def test_one_seed_without_classes(one_seed):
     assert math.isnan(row.summary.test.high)
     assert rows_of(one_seed)["A"]["test_high"] == ""
     assert "$2.5000$" in as_latex(one_seed)
+
+
+def test_a_loss_of_the_lucky_seeds_alone_is_not_the_best(wild):
+    assert [(row.rank, row.name, row.wins) for row in wild.rows] == [
+        (1, "Steady", True),
+        (2, "Wild", False),
+    ]
+    rows = rows_of(wild)
+    assert [rows["Wild"][k] for k in ("seeds", "seeds_diverged", "seeds_failed")] == ["1", "3", "0"]
+    assert rows["Steady"]["seeds_diverged"] == "0"
+    assert rows["Wild"]["diverged"] == "0"  # of the trials
+    assert outcome(wild)[0].startswith("Steady is best of 2")
+    text = as_latex(wild)
+    assert r"\textbf{Steady}" in text
+    assert r"Wild & -- & $2.2525$ & $0.0100^{\dagger}$ & $-0.0700^{\dagger}$ &" in text
+    note = r"\multicolumn{6}{l}{$^{\dagger}$ Wild: 3 diverged of its fresh seeds (left out)} \\"
+    assert note in text.splitlines()
+
+
+def test_the_best_of_methods_that_all_diverged_somewhere_is_not_marked(make_report):
+    lost = {"status": "diverged", "metrics": {}}
+    records = [
+        confirmation("A", 0, s, {}, 0.5, curve(0.5, metric="val/loss"), metric="test/loss", **more)
+        for s, more in ((1, {}), (2, {}), (3, lost))
+    ]
+    report = make_report({"A": {"space": {}}}, records, {"metric": "val/loss"})
+    assert not report.rows[0].wins
+    assert "textbf" not in as_latex(report)
+    assert outcome(report) == [
+        "A is best of 1, with test/loss 0.5000 ± 0.0000 without 1 diverged over 3 fresh seeds."
+    ]
+
+
+def test_an_accuracy_that_counts_divergence_as_0_says_so_in_latex(make_report):
+    records = [
+        confirmation("A", 0, s, {}, 0.9, curve(0.9), status=status, metrics=metrics)
+        for s, status, metrics in (
+            (1, "complete", {"test/accuracy": 0.9, "val/accuracy": 0.9}),
+            (2, "diverged", {}),
+            (3, "failed", {}),
+        )
+    ]
+    report = make_report({"A": {"space": {}}}, records)
+    assert report.rows[0].wins
+    text = as_latex(report)
+    assert r"0.4500 \pm" in text
+    assert "A: 1 diverged, 1 failed of its fresh seeds (diverged: accuracy 0)" in text
 
 
 def test_scenarios_are_ranked_apart(make_report):

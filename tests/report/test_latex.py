@@ -21,7 +21,7 @@ DOCUMENT = r"""\documentclass{article}
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-@pytest.mark.parametrize("name", ["two_methods", "in_pieces", "one_seed"])
+@pytest.mark.parametrize("name", ["two_methods", "in_pieces", "one_seed", "wild"])
 def test_the_table_compiles(request, tmp_path, name):
     source = DOCUMENT % as_latex(request.getfixturevalue(name))
     (tmp_path / "table.tex").write_text(source, encoding="utf-8")

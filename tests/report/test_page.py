@@ -210,3 +210,10 @@ def test_the_files_of_the_store_are_the_page_and_its_figures(two_methods):
     drawn = json.loads(files["figures/curves-0-val-accuracy.json"])
     assert set(drawn["views"]) == {"rounds", "uplink bits of a run"}
     assert drawn["views"]["rounds"]["data"]
+
+
+def test_a_loss_of_the_lucky_seeds_alone_is_told_as_such(wild):
+    text = as_html(wild)
+    assert "Steady is best of 2" in text
+    assert "0.0100 (1 seed) without 3 diverged" in text
+    assert "-0.0700 without 3 diverged" in text

@@ -202,6 +202,18 @@ def summary_of(maximize=True, **methods):
         (True, {"a": {"accuracy": 0.1, "loss": 9}, "b": {"accuracy": 0.2, "loss": 10}}, "ba"),
         (True, {"a": {"val": 0.99}, "b": {"accuracy": 0.1}, "c": {}, "d": {"val": 0.999}}, "bdac"),
         (False, {"a": {"val": 2.0}, "b": {}, "c": {"val": 1.0}}, "cab"),
+        (
+            False,
+            {
+                "a": {"loss": 0.1, "seeds_diverged": 3},
+                "b": {"loss": 0.9},
+                "c": {"val": 0.01, "seeds_diverged": 4},
+                "d": {"loss": 0.5, "seeds_failed": 1},
+                "e": {"loss": 0.8},
+            },
+            "ebdac",
+        ),
+        (True, {"a": {"accuracy": 0.9, "seeds_failed": 1}, "b": {"accuracy": 0.5}}, "ab"),
     ],
 )
 def test_methods_are_ranked_by_test_then_by_validation(maximize, methods, order):

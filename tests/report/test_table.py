@@ -163,7 +163,26 @@ def test_warnings_say_what_to_distrust():
     assert "FedAvg: the winner diverged on 1 of its fresh seeds; its accuracy counts as 0" in text
     losses = {"test/loss": Interval.of([0.5, 0.7])}
     (text, _) = warnings_of(summary(beyond=[], seeds_diverged=1, metrics=losses))
-    assert "1 of its fresh seeds; its loss leaves them out" in text
+    assert "1 of its fresh seeds; its loss leaves them out, and it ranks behind" in text
+
+
+def test_beside_a_loss_stands_which_seeds_it_is_without():
+    losses = {"test/loss": Interval.of([0.5, 0.7])}
+    outcome = summary(beyond=[], metrics=losses)
+    assert "without" not in printed(outcome) + markdown(outcome, "")
+    unstable = outcome.methods["FedAvg"]
+    unstable.seeds_diverged, unstable.seeds_failed = 2, 1
+    unstable.against_best = Comparison(Interval.of([-0.2, -0.25]), 0.01)
+    lines = [" ".join(line.strip("│ ").split()) for line in printed(outcome).splitlines()]
+    assert any("without 2 diverged, 1 failed" in line for line in lines)
+    assert max(len(line) for line in printed(outcome).splitlines() if "│" in line) <= 80
+    (row,) = [line for line in markdown(outcome, "").splitlines() if line.startswith("| FedAvg")]
+    assert "| 0.6000 ± 1.2706 without 2 diverged, 1 failed |" in row
+    assert "| -0.2250 (p 0.010) without 2 diverged, 1 failed |" in row
+    unstable.metrics = {}
+    assert "| - 2 diverged, 1 failed |" in markdown(outcome, "")
+    accuracies = summary(beyond=[], seeds_diverged=1)  # they count as 0
+    assert "without" not in markdown(accuracies, "")
 
 
 def test_a_cap_that_was_spent_is_named_with_what_it_cost():
