@@ -94,7 +94,7 @@ def extend(
 ) -> None:
     """Add trials, seeds or a wider space to a search; only what is new runs.
 
-    Widen a range with --set 'methods.FedGM.space.server.lr={loguniform: [0.1, 20]}'.
+    Widen a range with --trials 20 --set 'methods.FedGM.space.server.lr={loguniform: [0.1, 20]}'.
     """
     from fltune.search.search import extend as add
 

@@ -25,7 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "resume": ("resume first", "resume first --set search.concurrent=1"),
     "extend": (
         "extend first --trials 20",
-        "extend first --set 'methods.FedGM.space.server.lr={loguniform: [0.1, 20]}'",
+        "extend first --trials 20 --set 'methods.FedGM.space.server.lr={loguniform: [0.1, 20]}'",
     ),
     "compare": ("compare first --target 0.8", "compare first --html compare.html --csv rows.csv"),
     "explain": ("explain first/FedGM#3", "explain first/FedGM#3 --json"),

@@ -22,7 +22,14 @@ from fltune.errors import ConfigError
 from fltune.report.explain import alone
 from fltune.report.references import Reference
 from fltune.report.summary import MethodSummary, Summary, finite
-from fltune.report.table import own_name, print_summary, short, values_text, warnings_of
+from fltune.report.table import (
+    own_name,
+    print_summary,
+    short,
+    values_text,
+    warnings_of,
+    winner_numbers,
+)
 from fltune.search.lane import Lane
 from fltune.search.objective import Objective, natural_mode
 from fltune.search.record import TrialRecord
@@ -257,7 +264,9 @@ def print_report(report: Report, console: Console) -> None:
     """Print the table of results, then what it has no room for."""
     from fltune.report.pivot import print_pivot
 
-    print_summary(report.summary, console, report.hint, report.search.confirm_seeds)
+    winners = winner_numbers(report.lanes)
+    seeds = report.search.confirm_seeds
+    print_summary(report.summary, console, report.hint, seeds, winners)
     if len(report.cells) > 1:
         print_pivot(report, console)
     print_costs(report, console)

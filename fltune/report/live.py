@@ -80,9 +80,10 @@ class LiveDisplay:
         lane = self.lanes[record.method]
         score = "-" if record.score is None else f"{record.score:.4f}"
         if record.kind == CONFIRMATION:
-            which = f"confirmed {lane.done_confirmations}/{lane.planned_confirmations}"
+            done = f"confirmed {lane.done_confirmations}/{lane.planned_confirmations}"
         else:
-            which = f"{lane.done}/{lane.planned}"
+            done = f"{lane.done}/{lane.planned}"
+        which = f"#{record.number} ({done})"
         seed = f" seed={record.seed}" if len(lane.seeds) > 1 or record.kind == CONFIRMATION else ""
         reason = "" if record.status == "complete" else f"  ({record.message})"
         values = _shown(lane, record.values)

@@ -14,6 +14,7 @@ from fltune.report.markdown import literal, markdown_table
 from fltune.report.statistics import Comparison, Interval
 from fltune.report.summary import MethodSummary, Summary
 from fltune.search.edges import Edge
+from fltune.search.lane import Lane
 
 
 def short(value: Any) -> str:
@@ -39,7 +40,19 @@ def interval_text(interval: Interval | None) -> str:
     return f"{interval.mean:.4f} ± {interval.high - interval.mean:.4f}"
 
 
-def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> None:
+def winner_numbers(lanes: Mapping[str, Lane]) -> dict[str, int]:
+    """Return by method the number of its winner's trial, where there were trials."""
+    chosen = {name: lane.chosen for name, lane in lanes.items() if lane.tried}
+    return {name: best.number for name, best in chosen.items() if best is not None}
+
+
+def print_summary(
+    summary: Summary,
+    console: Console,
+    hint: str,
+    seeds: int,
+    winners: Mapping[str, int] | None = None,
+) -> None:
     """Print the ranked methods of each scenario, the warnings, and the hint how to see more.
 
     Args:
@@ -47,12 +60,15 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         console: where it goes.
         hint: how to see more; empty where there is no more.
         seeds: fresh ones of each winner.
+        winners: by method, the number of its winner's trial; it stands below the method's name.
     """
+    numbers = winners or {}
     headline = summary.headline.replace("/", " ")
+    numbered = f" #: the winner's trial, for explain {summary.name}/METHOD#NUMBER." * bool(numbers)
     table = Table(
         title=escape(f"{summary.name}: tuned methods, best first"),
         title_justify="left",
-        caption=escape(f"{_reading(headline, summary, seeds)} {_budget(summary)}"),
+        caption=escape(f"{_reading(headline, summary, seeds)} {_budget(summary)}{numbered}"),
         caption_justify="left",
     )
     table.add_column("method", style="bold", overflow="fold", max_width=console.width // 6)
@@ -69,7 +85,8 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
             table.add_row("", f"[bold]{escape(cell)}[/bold]")
         for name, m in methods:
             best = "\n".join(values_text({k: v}) for k, v in m.shown.items())
-            row = (own_name(name, m), best or nothing_chosen(m), _score(m), _tested(m), _trials(m))
+            title = own_name(name, m) + (f"\n#{numbers[name]}" if name in numbers else "")
+            row = (title, best or nothing_chosen(m), _score(m), _tested(m), _trials(m))
             table.add_row(*map(escape, row))
     console.print(table)
     if summary.objectives:
@@ -245,7 +262,7 @@ def _edge_warning(name: str, edge: Edge, extend: str) -> str:
         return f"{text}; the best value may lie beyond, widen it in the file"
     if not extend:
         return f"{text}; the best value may lie beyond, widen it with {edge.option(name)}"
-    return f"{text}; the best value may lie beyond: {extend} {edge.option(name)}"
+    return f"{text}; the best value may lie beyond: {extend} {edge.extension(name)}"
 
 
 def markdown(summary: Summary, hint: str) -> str:

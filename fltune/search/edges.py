@@ -10,7 +10,7 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from fltune.search.candidate import Candidate
 from fltune.search.dimension import Dimension
 from fltune.search.entries import Paired
 from fltune.search.method import Method
+from fltune.search.settings import SearchSettings
 
 SLICES = 4
 """Parts of a range whose best scores are compared."""
@@ -36,11 +37,14 @@ class Edge:
         parameter: dotted name.
         side: lowest or highest.
         value: the winning value.
-        trend: the best score by value (or slice of the range) up to the edge, in order.
+        trend: the best score by value up to the edge, in order: of a list at each of its values, of
+            a range in each quarter of it, with the value that had it.
         still_rising: whether the score is better at the edge than one step inside it.
         wider: the entry of the space, widened to that side; as a file says it. Empty where none
             can be written: beyond a list with a paired one lie no partners, and a number in a list
             of stages has no entry of its own.
+        trials: how many more the wider space needs to be searched; 0 where all new cells of a list
+            run by themselves.
     """
 
     parameter: str
@@ -49,6 +53,7 @@ class Edge:
     trend: list[tuple[float, float]]
     still_rising: bool
     wider: dict[str, Any]
+    trials: int = 0
 
     def setting(self, method: str) -> str:
         """Return the ``--set`` argument that widens the space."""
@@ -57,6 +62,20 @@ class Edge:
     def option(self, method: str) -> str:
         """Return the same with ``--set``, quoted for a shell."""
         return f"--set {shlex.quote(self.setting(method))}"
+
+    def extension(self, method: str) -> str:
+        """Return the options with which ``extend`` searches the wider space."""
+        more = f"--trials {self.trials} " if self.trials else ""
+        return f"{more}{self.option(method)}"
+
+    def with_trials(self, method: Method, search: SearchSettings) -> Edge:
+        """Return the edge with as many more trials as its method has had, where it needs any.
+
+        A range that is widened when all trials are spent would be searched by none.
+        """
+        if not self.wider or method.widened({self.parameter: self.wider}).exact(search):
+            return self
+        return replace(self, trials=search.trials)
 
 
 def find_edges(
@@ -100,25 +119,25 @@ def _is_sound(method: Method, entries: dict[str, dict[str, Any]]) -> bool:
 def _trend(
     dimension: Dimension, name: str, candidates: Sequence[Candidate], side: str, maximize: bool
 ) -> list[tuple[float, float]]:
-    """Return (value, best score there), the edge last."""
-    best: dict[float, float] = {}
-    better = max if maximize else min
+    """Return (value, best score there), the edge last; each value is one that was tried."""
+    best: dict[float, tuple[float, float]] = {}
     for candidate in candidates:
         if candidate.status == "complete" and name in candidate.values:
-            place = _place(dimension, candidate.values[name], side)
-            score = candidate.scores[0]
-            best[place] = better(best.get(place, score), score)
-    return sorted(best.items(), reverse=side == "lowest")
+            value, score = candidate.values[name], candidate.scores[0]
+            place = _place(dimension, value)
+            known = best[place][1] if place in best else None
+            if known is None or (score > known if maximize else score < known):
+                best[place] = value, score
+    return sorted(best.values(), reverse=side == "lowest")
 
 
-def _place(dimension: Dimension, value: float, side: str) -> float:
-    """Return the value itself for a list; for a range the end of its slice toward the edge."""
+def _place(dimension: Dimension, value: float) -> float:
+    """Return what configs are compared by: a list's value itself, a range's slice."""
     if dimension.finite:
         return value
     low, high = map(_scale(dimension), dimension.values)
     part = (_scale(dimension)(value) - low) / (high - low) * SLICES
-    end = min(math.floor(part), SLICES - 1) + (side == "highest")
-    return float(f"{_unscale(dimension)(low + (high - low) * end / SLICES):.4g}")
+    return min(math.floor(part), SLICES - 1)
 
 
 def _scale(dimension: Dimension) -> Any:

@@ -87,13 +87,21 @@ class Lane:
         A comparison of what there is proposes nothing, and does without Optuna.
         """
         if self._proposer is None:
-            more = self._widenings * max(1, self.search.trials // 2)
             goal = self.judge.directions, self.judge.worst
-            made = make_proposer(self.method, self.search, self.search.trials + more, *goal)
+            made = make_proposer(self.method, self.search, self._budget, *goal)
             told = {c.number - self.first: self._outcome(c) for c in self._read}
             made.restore([(p, told.get(p.number)) for p in self._proposals])
             self._proposer = made
         return self._proposer
+
+    @property
+    def _budget(self) -> int:
+        return self.search.trials + self._widenings * max(1, self.search.trials // 2)
+
+    @property
+    def spent(self) -> bool:
+        """Whether its configs are drawn, and all have been."""
+        return not self.method.exact(self.search) and len(self._proposals) >= self._budget
 
     def next(self) -> Job | str | None:
         """Return the next job, None while runs are out that decide what comes, or DONE."""

@@ -17,6 +17,7 @@ from fltune.report.summary import Summary
 from fltune.search.campaign import Campaign
 from fltune.search.caps import Caps
 from fltune.search.config import SearchConfig
+from fltune.search.entries import Undrawn
 from fltune.search.method import Method
 from fltune.search.record import TrialRecord
 from fltune.search.session import Session, home
@@ -101,7 +102,8 @@ def extend(
 
     Args:
         name: of the search; finished or not.
-        trials: so many more per method. A list of values runs its new cells, whatever the number.
+        trials: so many more per method. A list of values whose cells all run, as those of a grid
+            do, runs its new ones, whatever the number; of a wider range nothing runs without.
         settings: ``KEY=VALUE`` overrides of ``search.*``, of where it runs and is recorded, and of
             ``methods.NAME.space.PARAMETER``.
         console: where progress and the table go; silent if None.
@@ -110,7 +112,8 @@ def extend(
     Raises:
         ConfigError: there is no such search, or a setting would change what a trial is: a value
             that is fixed, tied or paired in the space says what the trials there are were. Or
-            more trials are asked for, and a cap forbids them.
+            more trials are asked for, and a cap forbids them; or a space is changed from which no
+            trial would be drawn any more.
     """
     chosen = list(settings)
     folder = home_of(chosen)
@@ -122,7 +125,9 @@ def extend(
     _refuse_other_trials(before, after, state.records())
     if after.settings.search.trials > before.settings.search.trials:
         _refuse_what_caps_forbid(after, state)
-    return Session(after, name, console or Console(quiet=True), quiet, folder).run(again=True)
+    session = Session(after, name, console or Console(quiet=True), quiet, folder)
+    _refuse_unsearched_space(before, session)
+    return session.run(again=True)
 
 
 FIXED = (
@@ -186,6 +191,23 @@ def _refuse_what_caps_forbid(after: SearchConfig, state: SearchState) -> None:
         f"--set {cap.partition(' ')[0]}=..."
         for cap in caps.spent(state.seconds)
     ]
+    if found:
+        raise ConfigError(found)
+
+
+def _refuse_unsearched_space(before: SearchConfig, session: Session) -> None:
+    """Refuse a changed space of which nothing would be tried: its edges would look searched."""
+    found = []
+    for name, lane in session.lanes().items():
+        if not lane.spent:
+            continue
+        old, space = before.methods[name].space.to_yaml(), session.config.methods[name].space
+        found += [
+            f"methods.{name}.space.{key}: the changed space gets no new trial: add --trials "
+            f"{session.config.settings.search.trials}, or as many as it is worth"
+            for key, entry in space.to_yaml().items()
+            if entry != old.get(key) and not isinstance(space.entries[key], Undrawn)
+        ]
     if found:
         raise ConfigError(found)
 

@@ -4,6 +4,7 @@ import pytest
 from lanes import RAW, UNTUNED, end, make_lanes, take
 from rich.console import Console
 
+from fltune.report.explain import find_trial
 from fltune.report.live import LiveDisplay
 from fltune.report.table import values_text
 from fltune.search.record import TrialRecord
@@ -38,12 +39,24 @@ def test_no_terminal_gets_one_plain_line_per_run():
         )
     lines = out.file.getvalue().splitlines()
     assert lines[:3] == [
-        "FedGM 1/3 complete 0.5000  server.lr=0.5",
-        "FedGM 2/3 diverged 0.0000  server.lr=1  (diverged in round 3)",
-        "FedGM 3/3 failed -  server.lr=2  (bad [/luck] in [enforce fail])",
+        "FedGM #0 (1/3) complete 0.5000  server.lr=0.5",
+        "FedGM #1 (2/3) diverged 0.0000  server.lr=1  (diverged in round 3)",
+        "FedGM #2 (3/3) failed -  server.lr=2  (bad [/luck] in [enforce fail])",
     ]
-    assert lines[3].startswith("FedGM confirmed 1/2 seed=")
+    assert lines[3].startswith("FedGM #0 (confirmed 1/2) seed=")
     assert "\x1b" not in out.file.getvalue()
+
+
+def test_a_line_has_the_number_that_explain_takes_whatever_ends_first():
+    out, lane = console(), make_lanes()["FedGM"]
+    display = LiveDisplay({"FedGM": lane}, 2, out)
+    records = [take(lane), take(lane)]
+    for record in reversed(records):
+        end(lane, record, 0.5)
+        display("end", record)
+    said = [line.split(" complete")[0] for line in out.file.getvalue().splitlines()]
+    assert said == ["FedGM #1 (1/3)", "FedGM #0 (2/3)"]
+    assert find_trial({"FedGM": lane}, "FedGM", 1)[1].values == records[1].values
 
 
 def test_a_terminal_gets_the_table_with_the_best_of_each_method():
@@ -55,7 +68,7 @@ def test_a_terminal_gets_the_table_with_the_best_of_each_method():
     for part in ("best score", "FedAvg", "0.5000", "server.lr=0.5", "2/3", "0/2"):
         assert part in text
     assert "0.9000" not in text  # what diverged is no best
-    assert "FedGM 1/3 complete" not in text  # no plain lines beside it
+    assert "FedGM #0 (1/3) complete" not in text  # no plain lines beside it
 
 
 def test_stages_are_shown_as_the_lists_they_are():

@@ -3,6 +3,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from lanes import UNTUNED, finish, make_lanes
 from rich.console import Console
 
 from fltune.report.markdown import literal
@@ -15,6 +16,7 @@ from fltune.report.table import (
     print_summary,
     short,
     warnings_of,
+    winner_numbers,
 )
 from fltune.search.edges import Edge
 
@@ -53,9 +55,9 @@ def summary(**changes):
     return Summary("digits-1", "sqlite:///m.db", "digits", "val/accuracy", True, methods)
 
 
-def printed(outcome, width=80, seeds=3):
+def printed(outcome, width=80, seeds=3, winners=None):
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    print_summary(outcome, console, "python -m fltune ui", seeds)
+    print_summary(outcome, console, "python -m fltune ui", seeds, winners)
     return console.file.getvalue()
 
 
@@ -71,6 +73,26 @@ def test_the_table_fits_80_columns_with_every_method_and_its_values():
     assert table
     assert max(map(len, table)) <= 80
     assert "python -m fltune ui" in text
+
+
+def test_a_winner_is_named_by_the_number_that_explain_takes():
+    text = printed(summary(), winners={"FedAvg": 11, "Multistage FedGM": 3})
+    rows = text.splitlines()
+    below = [rows[i + 1] for i, row in enumerate(rows) if row.startswith("│ FedAvg ")]
+    assert [row.split()[1] for row in below] == ["#11"]
+    assert "#3 " in text
+    assert "for explain digits-1/METHOD#NUMBER." in " ".join(text.split())
+    assert "#" not in printed(summary()).split("warning")[0]
+
+
+def test_the_numbers_are_those_of_the_winners_where_there_were_trials():
+    lanes = make_lanes()
+    for lane in lanes.values():
+        finish(lane, lambda record: (record.values["server.lr"], 0.5))
+    assert winner_numbers(lanes) == {"FedGM": 2, "FedAvg": 1}
+    untuned = make_lanes(UNTUNED)
+    finish(untuned["FedGM"], lambda record: (0.5, 0.5))
+    assert winner_numbers(untuned) == {}
 
 
 def test_scores_of_different_origin_are_told():
@@ -157,6 +179,14 @@ def test_warnings_say_what_to_distrust():
     (edge,) = warnings_of(outcome)
     assert ": python -m fltune extend digits-1 --set 'methods.Multistage FedGM.space" in edge
     assert "--set 'methods.Multistage" in printed(outcome)  # in one piece, to be copied
+    drawn = replace(outcome, methods={"FedGM": outcome.methods["Multistage FedGM"]})
+    drawn.methods["FedGM"].beyond = [replace(EDGE, trials=12)]
+    (edge,) = warnings_of(drawn)
+    assert ": python -m fltune extend digits-1 --trials 12 --set methods.FedGM" in edge.replace(
+        "'", ""
+    )
+    drawn.extend = ""  # a new search has its trials
+    assert "--trials" not in warnings_of(drawn)[0]
     text = "\n".join(warnings_of(summary(beyond=[], failed=2, seeds_diverged=1, seeds_failed=3)))
     assert "FedAvg: 2 of 12 trials failed with an error" in text
     assert "FedAvg: 3 confirmation runs failed with an error" in text

@@ -14,6 +14,7 @@ from fltune.search.edges import find_edges, widened, wider_entries
 from fltune.search.jobs import DONE
 from fltune.search.lane import Lane
 from fltune.search.record import TrialRecord
+from fltune.search.settings import SearchSettings
 
 RAW = {
     "experiment": {
@@ -131,6 +132,50 @@ def test_an_edge_says_how_the_score_moves_toward_it(maximize, rising):
     assert edge.trend == [(0.5, 0.1), (1.0, 0.4), (2.0, 0.7)]
     assert edge.still_rising == rising
     assert find_edges(method, tried, tried[1], maximize) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "tried", "trend"),
+    [
+        ({"int": [1, 3]}, [1, 2, 3, 1], [(1, 0.1), (2, 0.2), (3, 0.3)]),
+        ({"logint": [4, 64]}, [5, 7, 21, 60, 64], [(7, 0.2), (21, 0.3), (64, 0.5)]),
+        ({"loguniform": [0.01, 1.0]}, [0.02, 0.5, 0.03, 1.0], [(0.02, 0.1), (1.0, 0.4)]),
+    ],
+)
+def test_a_trend_of_a_range_names_values_that_were_tried(entry, tried, trend):
+    """Each part of the range by its best config, not by its end, which may be no value at all."""
+    name = "client.lr" if "loguniform" in entry else "client.steps"
+    method = method_with({name: entry})
+    scores = [(i + 1) / 10 for i in range(len(tried))]
+    if name == "client.lr":
+        scores[2] = 0.05
+    elif len(tried) == 4:
+        scores[3] = 0.05
+    found = [candidate(i, {name: v}, scores[i]) for i, v in enumerate(tried)]
+    best = max(found, key=lambda c: c.scores[0])
+    (edge,) = find_edges(method, found, best, True)
+    assert edge.trend == trend
+    assert edge.still_rising
+
+
+@pytest.mark.parametrize(
+    ("entry", "search", "trials"),
+    [
+        ({"loguniform": [0.5, 2.0]}, {}, 6),
+        ({"grid": [0.5, 2.0]}, {}, 0),  # its 3 cells all run
+        ({"grid": [0.5, 2.0]}, {"trials": 2}, 2),  # 3 of 2 are drawn
+        ({"grid": [0.5, 2.0]}, {"trials": 2, "sampler": "grid"}, 0),
+    ],
+)
+def test_a_wider_space_needs_trials_where_it_is_drawn_from(entry, search, trials):
+    method = method_with({"server.lr": entry})
+    winner = candidate(0, {"server.lr": 2.0}, 0.5)
+    settings = SearchSettings(**{**RAW["search"], **search})
+    (edge,) = find_edges(method, [winner], winner, True)
+    edge = edge.with_trials(method, settings)
+    words = shlex.split(edge.extension("FedGM"))
+    assert words[-2] == "--set"
+    assert words[:-2] == (["--trials", str(trials)] if trials else [])
 
 
 def test_the_option_of_an_edge_is_one_word_of_a_shell_and_widens_the_space():

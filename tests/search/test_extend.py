@@ -1,5 +1,7 @@
 """What an extension may change: never what the trials there are were."""
 
+import shlex
+
 import pytest
 from fake_workers import DRAWN, Disk, Night, config_of, well
 
@@ -124,3 +126,66 @@ def test_what_needs_no_trial_is_added_all_the_same(capped):
 def test_the_page_names_the_cap_and_what_it_has_cost(capped):
     warnings = compare("capped", capped).warnings
     assert warnings[0] == "search.max_client_samples (1600) was spent: A ran 2 of 6 trials"
+
+
+# a wider space
+
+
+@pytest.fixture
+def ended(tmp_path, monkeypatch):
+    """Make a search of some methods that has ended and cannot run; the settings that find it."""
+    monkeypatch.setattr(Session, "run", lambda session, again: session)
+
+    def make(methods):
+        disk = Disk(tmp_path / "searches" / "night")
+        disk.folder.mkdir(parents=True)
+        config = config_of(methods)
+        Night(config, disk, end=well).work()
+        disk.freeze(config.as_yaml())
+        return [f"tracking.root={tmp_path}"]
+
+    return make
+
+
+WIDE = "methods.A.space.server.lr={loguniform: [0.1, 40.0]}"
+
+
+@pytest.mark.parametrize("more", [[WIDE], [WIDE, "search.confirm_seeds=3"]])
+def test_a_wider_range_from_which_nothing_would_be_drawn_is_refused(ended, more):
+    """Its edges would no longer be named, though nothing was tried beyond them."""
+    where = ended({"A": DRAWN, "B": DRAWN})
+    with pytest.raises(ConfigError) as error:
+        extend("night", 0, [*where, *more])
+    assert str(error.value) == (
+        "methods.A.space.server.lr: the changed space gets no new trial: add --trials 6, or as "
+        "many as it is worth"
+    )
+
+
+@pytest.mark.parametrize(("trials", "more"), [(1, [WIDE]), (0, [WIDE, "search.trials=7"])])
+def test_with_more_trials_it_is_searched(ended, trials, more):
+    where = ended({"A": DRAWN})
+    assert not next(iter(extend("night", trials, [*where, *more]).lanes().values())).spent
+
+
+@pytest.mark.parametrize("more", ["search.confirm_seeds=3", "search.seeds=2"])
+def test_a_space_that_stays_needs_no_trials(ended, more):
+    where = ended({"A": DRAWN})
+    assert extend("night", 0, [*where, more]).lanes()["A"].spent
+
+
+def test_a_wider_list_runs_its_new_cells_without(ended):
+    where = ended({"A": {"space": {"server.lr": LR}}, "B": DRAWN})
+    session = extend("night", 0, [*where, f"methods.A.space.{WIDER}"])
+    assert session.lanes()["A"].next()["searched"] == {"server.lr": 1.0}
+
+
+def test_the_command_of_an_edge_searches_beyond_it(ended):
+    narrow = {"space": {"server.lr": {"loguniform": [0.1, 0.3]}}, "points": [{"server.lr": 0.3}]}
+    where = ended({"A": narrow})
+    _, _, _, *words = shlex.split(compare("night", where).warnings[0].partition("beyond: ")[2])
+    assert words[:2] == ["extend", "night"]
+    settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    lane = extend("night", int(words[words.index("--trials") + 1]), settings).lanes()["A"]
+    drawn = [lane.next()["searched"]["server.lr"] for _ in range(6)]
+    assert max(drawn) > 0.3
