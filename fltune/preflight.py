@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fltune.data.federated import FederatedData, Split
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import FederatedModule
 from fltune.federation.exact import check_exact_prox
+from fltune.models.batch_norm import with_statistics
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
 """What torch raises where shapes or types do not go together."""
@@ -20,17 +24,56 @@ def try_out(experiment: Experiment, module: FederatedModule, data: FederatedData
     """Send a few samples, of different classes if there are any, through model and loss.
 
     Raises:
-        ConfigError: the model cannot take them, does not give one number per class, or the loss is
-            no number per sample that depends on that sample alone; or the method wants of them what
-            they have not.
+        ConfigError: the model cannot take them, does not give one number per class, or keeps what
+            it saw of them; the loss is no number per sample that depends on that sample alone; or
+            the method wants of them what they have not.
     """
     x, y = data.train.x, data.train.y
     few = torch.stack([y.argmin(), y.argmax()]) if y.dim() == 1 else torch.arange(len(y))[:2]
     if not x.is_floating_point():  # token ids: the largest may be more than the model knows
         few = torch.cat([few, x.flatten(1).amax(1).argmax().unsqueeze(0)])
     samples = Split(x[few], y[few]).to(dtype=getattr(torch, experiment.dtype))
-    name = experiment.model.component_name
-    training = module.network.training
+    with _left_as_it_was(module.network) as held:
+        output = _try_model(experiment, module, samples, data.num_classes)
+        _try_training(experiment, module, samples, held)
+    _try_loss(experiment, module, output, samples.y)
+    if module.algorithm.solves_exactly:
+        try:
+            check_exact_prox(module.flat, module.losses)
+        except ValueError as error:
+            raise ConfigError(f"algorithm: {error}") from error
+
+
+Buffers = dict[tuple[nn.Module, str], tuple[Tensor, Tensor] | None]
+"""Each buffer by its module and name, with a copy of what it held; None where there was none."""
+
+
+@contextlib.contextmanager
+def _left_as_it_was(network: nn.Module) -> Iterator[Buffers]:
+    """Put back a network's mode and buffers, and torch's seed, after some forwards.
+
+    A forward may move a buffer in place, and may put another tensor there.
+    """
+    held: Buffers = {
+        (owner, key): None if buffer is None else (buffer, buffer.clone())
+        for owner in network.modules()
+        for key, buffer in owner._buffers.items()
+    }
+    training = network.training
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield held
+    finally:
+        network.train(training)
+        for (owner, key), kept in held.items():
+            owner._buffers[key] = None if kept is None else kept[0].copy_(kept[1])
+
+
+def _try_model(
+    experiment: Experiment, module: FederatedModule, samples: Split, classes: int | None
+) -> Tensor:
+    """Return the model's output for samples, in evaluation mode."""
+    name, few = experiment.model.component_name, len(samples)
     module.network.eval()
     try:
         output = module.network(samples.x)
@@ -38,21 +81,53 @@ def try_out(experiment: Experiment, module: FederatedModule, data: FederatedData
         shape = list(samples.x.shape[1:])
         text = f"model: {name} cannot take samples of shape {shape}, {samples.x.dtype}: {error}"
         raise ConfigError(text) from error
-    finally:
-        module.network.train(training)
     if not isinstance(output, Tensor):
         raise ConfigError(f"model: {name} gives a {type(output).__name__}; must be a tensor")
-    if data.num_classes is not None and output.shape[1:] != (data.num_classes,):
+    if classes is not None and output.shape[1:] != (classes,):
         raise ConfigError(
-            f"model: {name} gives an output of shape {list(output.shape)} for {len(few)} samples "
-            f"of {data.num_classes} classes; must be [{len(few)}, {data.num_classes}]"
+            f"model: {name} gives an output of shape {list(output.shape)} for {few} samples of "
+            f"{classes} classes; must be [{few}, {classes}]"
         )
-    _try_loss(experiment, module, output, samples.y)
-    if module.algorithm.solves_exactly:
-        try:
-            check_exact_prox(module.flat, module.losses)
-        except ValueError as error:
-            raise ConfigError(f"algorithm: {error}") from error
+    return output
+
+
+def _try_training(
+    experiment: Experiment, module: FederatedModule, samples: Split, held: Buffers
+) -> None:
+    """Forward in training mode; refuse what one client would leave in the model for the next.
+
+    Running statistics of BatchNorm layers are left out: ``batch_norm`` decides on them.
+
+    Args:
+        experiment, module, samples: as of :func:`try_out`.
+        held: the buffers before any forward.
+    """
+    network, name = module.network, experiment.model.component_name
+    network.train()
+    try:
+        network(samples.x)
+    except REFUSALS as error:
+        text = f"model: {name} cannot take {len(samples)} samples in training mode: {error}"
+        raise ConfigError(text) from error
+    managed = set(with_statistics(network))
+    for path, owner in network.named_modules():
+        for key, now in owner._buffers.items():
+            if owner not in managed and not _unmoved(held.get((owner, key)), now):
+                named = f"{path}.{key}".lstrip(".")
+                raise ConfigError(
+                    f"model: buffer {named!r} changes in forward; "
+                    "it would leak from client to client: make it a parameter, keep it constant, "
+                    "or use a BatchNorm layer"
+                )
+
+
+def _unmoved(before: tuple[Tensor, Tensor] | None, now: Tensor | None) -> bool:
+    if before is None or now is None:
+        return before is None and now is None
+    held = before[1]
+    if held.shape != now.shape or held.dtype != now.dtype:
+        return False
+    return bool(((held == now) | ((held != held) & (now != now))).all())  # a NaN stays one
 
 
 def _try_loss(

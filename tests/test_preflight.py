@@ -11,6 +11,7 @@ from fltune.data.dataset import Dataset, RawData
 from fltune.data.federated import Split
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
+from fltune.preflight import try_out
 from fltune.runner import build
 
 
@@ -42,6 +43,59 @@ class Pair(nn.Linear):
         return super().forward(x), x
 
 
+class Running(nn.Module):
+    """Centres its input by a running mean of its own."""
+
+    def __init__(self, num_classes, in_place=False, evaluating=False):
+        super().__init__()
+        self.inner = nn.Linear(64, num_classes)
+        self.inner.register_buffer("mean", torch.zeros(64))
+        self.in_place, self.evaluating = in_place, evaluating
+
+    def forward(self, x):
+        if self.training or self.evaluating:
+            new = 0.9 * self.inner.mean + 0.1 * x.mean(0).detach()
+            if self.in_place:
+                self.inner.mean.copy_(new)
+            else:
+                self.inner.mean = new
+        return self.inner(x - self.inner.mean)
+
+
+class Late(nn.Module):
+    """Holds nothing in its buffer before the first batch."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.inner = nn.Linear(64, num_classes)
+        self.register_buffer("seen", None)
+
+    def forward(self, x):
+        self.seen = x.detach()
+        return self.inner(x)
+
+
+class OnlyEvaluates(nn.Linear):
+    def __init__(self, num_classes):
+        super().__init__(64, num_classes)
+
+    def forward(self, x):
+        if self.training:
+            raise RuntimeError("not in training")
+        return super().forward(x)
+
+
+class Constant(nn.Linear):
+    """Has a buffer that nothing moves, NaN and all; draws noise in training."""
+
+    def __init__(self, num_classes):
+        super().__init__(64, num_classes)
+        self.register_buffer("scale", torch.tensor([1.0, torch.nan]))
+
+    def forward(self, x):
+        return super().forward(x * self.scale[0] + self.training * torch.randn_like(x))
+
+
 def per_batch(output, target):
     return nn.functional.cross_entropy(output, target)
 
@@ -53,6 +107,10 @@ def centred(output, target):
 
 def column(input_shape):
     return nn.Linear(input_shape[0], 1)
+
+
+def normed(num_classes):
+    return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes))
 
 
 def own(name):
@@ -79,6 +137,17 @@ DIGITS = {"name": "digits", "clients": 4}
             r"^model: torch\.nn:Linear gives an output of shape \[2, 5\] for 2 samples of 10 clas",
         ),
         ({"model": own("Pair")}, r"^model: .*:Pair gives a tuple; must be a tensor"),
+        (
+            {"model": own("Running")},
+            r"^model: buffer 'inner\.mean' changes in forward; it would leak from client to client",
+        ),
+        ({"model": {"name": own("Running"), "in_place": True}}, r"^model: buffer 'inner\.mean' ch"),
+        ({"model": {"name": own("Running"), "evaluating": True}}, r"^model: buffer 'inner\.mean' "),
+        ({"model": own("Late")}, r"^model: buffer 'seen' changes in forward"),
+        (
+            {"model": own("OnlyEvaluates")},
+            r"^model: .*:OnlyEvaluates cannot take 2 samples in training mode: not in training",
+        ),
         (
             {"loss": "squared_error"},
             r"^loss: squared_error does not fit model mlp, whose output has shape \[2, 10\], and "
@@ -128,6 +197,31 @@ def test_what_goes_together_is_left_as_it_was():
             {"data": SLOPES, "model": own("column"), "loss": "squared_error", "device": "cpu"}
         )
     )
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_a_buffer_held_is_put_back(monkeypatch, in_place):
+    made = []
+    monkeypatch.setattr(Running, "to", lambda self, *a: made.append(self) or nn.Module.to(self, *a))
+    model = {"name": own("Running"), "in_place": in_place}
+    with pytest.raises(ConfigError, match="buffer"):
+        build(Experiment.parse({"data": DIGITS, "model": model, "device": "cpu"}))
+    assert not made[0].inner.mean.any()
+
+
+def test_a_constant_buffer_is_no_leak_and_the_seed_stays():
+    experiment = Experiment.parse({"data": DIGITS, "model": own("Constant"), "device": "cpu"})
+    built = build(experiment)
+    before = torch.get_rng_state()
+    try_out(experiment, built.module, built.datamodule.data)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_running_statistics_that_a_policy_manages_are_no_leak():
+    raw = {"data": DIGITS, "model": own("normed"), "batch_norm": "average", "device": "cpu"}
+    module = build(Experiment.parse(raw)).module
+    statistics = module.flat.read_statistics()
+    assert statistics.tolist() == [0.0] * 8 + [1.0] * 8
 
 
 SEARCH = """\

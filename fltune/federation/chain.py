@@ -174,10 +174,16 @@ def read_chain(network: nn.Module) -> list[Layer] | None:
     place = {id(p): i for i, p in enumerate(own)}
     root = nn.Sequential(network)  # so that a network of one layer is a leaf as well
     root.training = network.training
+    # what a forward keeps of its input, as a buffer or an attribute, is no tensor in a trace
+    held = [(m, {**vars(m), "_buffers": dict(m._buffers)}) for m in network.modules()]
     try:
         nodes = list(_Tracer().trace(root).nodes)
     except Exception:  # a forward that cannot be traced may raise anything: it is no chain
         return None
+    finally:
+        for module, kept in held:
+            vars(module).clear()
+            vars(module).update(kept)
     layers: list[Layer] = []
     for node, before in zip(nodes[1:-1], nodes, strict=False):
         found = _layer(root, node, before, place, layers)
