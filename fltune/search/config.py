@@ -19,6 +19,7 @@ from fltune.errors import ConfigError, nearest
 from fltune.experiment import Experiment
 from fltune.schema import problems, validate
 from fltune.search.bequest import bequest_problems
+from fltune.search.by_hand import assign_to_method, set_in_base
 from fltune.search.extends import read_extended
 from fltune.search.method import Method, build_method
 from fltune.search.panels import panel_problems
@@ -105,14 +106,15 @@ class SearchConfig:
         raw = dotted.merge(raw, {})
         overrides: dict[str, Any] = {}
         for text in settings:
-            key, value = dotted.parse_assignment(text, _method_in(text, raw))
+            start = _method_in(text, raw)
+            key, value = dotted.parse_assignment(text, start)
             inside = key.split(".")[0]
             if inside in (*SETTINGS, "tune"):
                 dotted.assign(raw, key, value)
             elif inside == "scenarios":
                 choose(raw, key.removeprefix("scenarios").removeprefix("."), value)
             elif inside == "methods":
-                _assign_to_method(raw, key, value)
+                assign_to_method(raw, start, key, value)
             else:
                 overrides[key.removeprefix("experiment.")] = value
         return cls.parse(raw, source, overrides, methods)
@@ -146,9 +148,7 @@ class SearchConfig:
             )
         base = dotted.merge(base, {})
         entries = _method_entries(raw.get("methods"), methods, found)
-        for key, value in (overrides or {}).items():
-            if _is_of_base(key, base, entries):
-                dotted.assign(base, key, value)
+        set_in_base(base, entries, overrides or {})
         wrong_base = _experiment_problems(base)
         found[:0] = [f"experiment.{p}" for p in wrong_base]
         built = {
@@ -263,37 +263,6 @@ def _method_in(text: str, raw: Mapping[str, Any]) -> str:
     return max((s for s in starts if text.startswith(s)), key=len, default="")
 
 
-def _assign_to_method(raw: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``methods.NAME.KEY``; a space's keys hold dots."""
-    start = _method_in(key, raw)
-    entries = raw.get("methods") or {}
-    if not start:
-        known = ", ".join(map(str, entries)) if isinstance(entries, Mapping) else ""
-        raise ConfigError(f"{key}: names no method; known: {known or 'none'}")
-    name = next(n for n in entries if f"methods.{n}." == start)
-    rest = key.removeprefix(start)
-    entry = entries[name] = _mapping(entries[name], start)
-    if rest.startswith("space."):
-        space = entry["space"] = _mapping(entry.get("space"), f"{start}space.")
-        space[rest.removeprefix("space.")] = value
-    else:
-        dotted.assign(entry, rest, value)
-
-
-def _mapping(written: Any, start: str) -> dict[str, Any]:
-    """Return a copy of a section of the file that a key begins with; empty where nothing is."""
-    if written is not None and not isinstance(written, Mapping):
-        raise ConfigError(f"{start.rstrip('.')}: found {written!r}; a mapping belongs there")
-    return dict(written or {})
-
-
-def _is_of_base(key: str, base: Mapping[str, Any], entries: Mapping[str, Any]) -> bool:
-    """Whether a value set by hand is one of the base's; else its section is the methods' own."""
-    section, dot, _ = key.partition(".")
-    everywhere = bool(entries) and all(section in entry for entry in entries.values())
-    return not dot or (section in base and not everywhere)
-
-
 def _wrong_sources(built: Mapping[str, Method | None], filtered: bool) -> list[str]:
     """Return what is wrong with the methods that values are taken over from."""
     found = []
@@ -359,9 +328,7 @@ def _experiment_problems(raw: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _method_entries(
-    raw: Any, wanted: Sequence[str], found: list[str]
-) -> dict[str, Mapping[str, Any]]:
+def _method_entries(raw: Any, wanted: Sequence[str], found: list[str]) -> dict[str, dict[str, Any]]:
     if not isinstance(raw, Mapping) or not raw:
         found.append("methods: name at least one method to tune")
         return {}
@@ -372,14 +339,14 @@ def _method_entries(
             found.append(
                 f"methods: unknown method {name!r}{near}; known: {', '.join(map(str, raw))}"
             )
-    entries: dict[str, Mapping[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for name, entry in raw.items():
         if wanted and not {str(name), _plain_name(entry)} & set(wanted):
             continue
         if not isinstance(entry, Mapping):
             found.append(f"methods.{name}: found {entry!r}; a mapping belongs there")
         else:
-            entries[str(name)] = entry
+            entries[str(name)] = dotted.merge(entry, {})
     return entries
 
 

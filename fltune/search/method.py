@@ -9,6 +9,7 @@ from typing import Any
 from fltune import dotted
 from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
+from fltune.search.by_hand import switch
 from fltune.search.panels import trial_panel
 from fltune.search.scenarios import Inherit
 from fltune.search.settings import SearchSettings
@@ -235,7 +236,7 @@ def build_method(
     """
     raw = dotted.merge(base, {k: v for k, v in entry.items() if k not in OWN_KEYS})
     for key, value in overrides.items():
-        dotted.assign(raw, key, value)
+        switch(raw, key, value, {})
     where = f"methods.{name}"
     written = entry.get("space")
     if not isinstance(written, Mapping):
