@@ -332,7 +332,7 @@ def partition(
     ] = None,
     settings: Sets = None,
     out: Annotated[
-        Path, typer.Option(help=".html, or .png, .svg, .pdf (pip install 'fltune[images]')")
+        Path, typer.Option(help=r".html, or .png, .svg, .pdf (pip install 'fltune\[images]')")
     ] = Path("partition.html"),
 ) -> None:
     """Draw who holds what: the classes and sizes of the clients."""

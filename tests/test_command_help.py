@@ -1,5 +1,7 @@
 """Help texts, what a shell completes, and errors of usage; docs/ has the test that runs them."""
 
+import re
+
 import pytest
 import typer
 
@@ -35,6 +37,26 @@ def test_help_shows_them_to_the_letter(capsys, command):
     shown = "".join(capsys.readouterr().out.split())
     for line in EXAMPLES[command]:
         assert f"python -m fltune {line}".replace(" ", "") in shown  # wherever it is broken
+
+
+def commands_with_help():
+    """Return the words of every command and group, and what it is to say of itself, in markup."""
+    found = [([], typer.main.get_command(app))]
+    for words, command in found:
+        found += [
+            ([*words, name], below) for name, below in getattr(command, "commands", {}).items()
+        ]
+    return [(words, [c.help, *(getattr(p, "help", None) for p in c.params)]) for words, c in found]
+
+
+@pytest.mark.parametrize(("words", "texts"), commands_with_help(), ids=str)
+def test_help_loses_no_word_in_brackets_to_markup(capsys, words, texts):
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = re.sub(r"[\s│]", "", capsys.readouterr().out)
+    for text in filter(None, texts):
+        for piece in text.replace(r"\[", "[").split("\n\n"):
+            assert re.sub(r"\s", "", piece) in shown
 
 
 def test_a_bare_call_shows_the_help(capsys):
