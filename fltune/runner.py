@@ -42,7 +42,10 @@ from fltune.pieces import (
 from fltune.same_run import SameRun
 
 COLLAPSE_SHARE = 0.75
-"""A final validation loss above this share of a constant prediction's is a collapse."""
+"""A final validation loss above this share of a constant prediction's is a collapse, ..."""
+COLLAPSE_ACCURACY = 1.5
+"""... if the accuracy is below so many times that prediction's: slow starters learn before their
+losses fall."""
 COLLAPSE_ROUNDS = 20
 """Rounds before a poor loss is called a collapse and not a short run."""
 
@@ -278,7 +281,10 @@ def _verdict(built: Run) -> tuple[StopReason, str]:
     if not math.isfinite(final):
         return StopReason.DIVERGED, f"diverged by round {rounds - 1}: validation loss {final}"
     constant = constant_loss(built.datamodule.data)
-    if constant is not None and rounds >= COLLAPSE_ROUNDS and final > COLLAPSE_SHARE * constant:
+    guessed = COLLAPSE_ACCURACY * largest_share(built.datamodule.data)
+    learned = rows[-1].get("val/accuracy", 0.0) >= guessed  # a loss of one's own may have none
+    late = rounds >= COLLAPSE_ROUNDS and not learned
+    if constant is not None and late and final > COLLAPSE_SHARE * constant:
         return StopReason.COLLAPSED, (
             f"collapsed, or never learned: after {rounds} rounds the validation loss {final:.3f} "
             f"is hardly better than {constant:.3f}, that of a constant prediction"
@@ -290,8 +296,17 @@ def constant_loss(data: FederatedData) -> float | None:
     """Return the validation loss of predicting the class frequencies; None without classes."""
     if data.num_classes is None:
         return None
-    share = torch.bincount(data.val.y.cpu(), minlength=data.num_classes) / len(data.val)
-    return float(torch.special.entr(share).sum())
+    return float(torch.special.entr(_shares(data)).sum())
+
+
+def largest_share(data: FederatedData) -> float:
+    """Return the validation accuracy of predicting the most frequent class; 1 without classes."""
+    return 1.0 if data.num_classes is None else float(_shares(data).max())
+
+
+def _shares(data: FederatedData) -> torch.Tensor:
+    """Return the frequency of each class in the validation data."""
+    return torch.bincount(data.val.y.cpu(), minlength=data.num_classes or 0) / len(data.val)
 
 
 def use_threads(cpus: float) -> None:

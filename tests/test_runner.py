@@ -13,7 +13,7 @@ from fltune.federation import StopReason
 from fltune.federation.quiet import quiet
 from fltune.participation.trace import read_rounds
 from fltune.pieces import build_participation, load_data
-from fltune.runner import build, constant_loss, run, save_partition
+from fltune.runner import build, constant_loss, largest_share, run, save_partition
 
 
 def test_the_same_seed_gives_the_same_numbers():
@@ -218,6 +218,21 @@ def test_a_short_run_is_not_called_collapsed():
     slow = run(experiment(client={"lr": 1e-6}, rounds=20, eval_every=20))
     assert slow.stop_reason is StopReason.COLLAPSED
     assert "hardly better than 2.30" in slow.message
+
+
+def test_a_slow_start_is_not_called_collapsed():
+    """A model may be right three times as often as a constant while its loss is as poor."""
+    slow = run(experiment(client={"lr": 0.05, "epochs": 2}, rounds=20, eval_every=20))
+    assert slow.metrics["val/loss"] > 0.75 * 2.3
+    assert slow.metrics["val/accuracy"] > 0.25
+    assert (slow.stop_reason, slow.message) == (StopReason.COMPLETED, "completed 20 rounds")
+
+
+def test_the_largest_share_is_what_the_most_frequent_class_gets_right():
+    data = load_data(experiment().data, 0)
+    most = max(int((data.val.y == c).sum()) for c in range(10))
+    assert largest_share(data) == pytest.approx(most / len(data.val))
+    assert largest_share(quadratics([[[1.0]]], [[1.0]])) == 1.0
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
