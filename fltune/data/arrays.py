@@ -22,6 +22,7 @@ from torch import Tensor
 from fltune.data.dataset import RawData
 from fltune.data.federated import Split
 from fltune.data.images import UNREADABLE, Images
+from fltune.data.tensors import NOT_FINITE
 from fltune.data.validation import hold_out
 from fltune.errors import DataError
 from fltune.parameters import parameter
@@ -116,7 +117,7 @@ class Npz(Images):
 
     def _floating(self, name: str, values: NDArray[Any]) -> Tensor:
         if not np.isfinite(values).all():
-            raise self._wrong(f"{name} holds NaN or infinity; leave such samples out")
+            raise self._wrong(f"{name} {NOT_FINITE}")
         return torch.from_numpy(values.astype(np.float64 if values.itemsize >= 8 else np.float32))
 
     def _targets(self, name: str, values: NDArray[Any]) -> Tensor:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from fltune.data.federated import VAL_IS_TEST, FederatedData, Split
 from fltune.data.partition import Assignment, Partition
+from fltune.data.tensors import NOT_FINITE, client_ids, is_finite
 from fltune.data.validation import (
     Growth,
     growing_panel,
@@ -47,9 +48,10 @@ class RawData:
         num_classes: None for a regression.
         groups: int64 ``[n]``, the natural client (writer, generator ...) of each training sample,
             negative for one that belongs to nobody; None where the data has no clients of its own.
+            A list or a NumPy array of whole numbers becomes such a tensor.
 
     Raises:
-        DataError: ``groups`` is no int64 vector of one id per training sample.
+        DataError: a split is none, or ``groups`` is no vector of one whole id per training sample.
     """
 
     train: Split
@@ -58,10 +60,14 @@ class RawData:
     groups: Tensor | None = None
 
     def __post_init__(self) -> None:
-        groups = self.groups
-        if groups is not None and (
-            groups.dtype != torch.int64 or groups.shape != (len(self.train),)
-        ):
+        for name, split in (("train", self.train), ("test", self.test)):
+            if not isinstance(split, Split):
+                raise DataError(f"{name} is a {type(split).__name__}; must be a Split(x, y)")
+        if self.groups is None:
+            return
+        groups = client_ids(self.groups)
+        object.__setattr__(self, "groups", groups)
+        if groups.dtype != torch.int64 or groups.shape != (len(self.train),):
             raise DataError(
                 f"groups of shape {tuple(groups.shape)} and type {groups.dtype} are not allowed; "
                 f"must be one torch.int64 id for each of {len(self.train)} training samples"
@@ -122,13 +128,16 @@ def federate(
 
     Raises:
         DataError: see :meth:`Dataset.load`, :mod:`fltune.data.validation` and :class:`Partition`;
-            clients that share samples are to hold out their own, or a panel is asked for of samples
-            without owners, or data with clients of its own is to be split anew.
+            what is loaded is no :class:`RawData`, has no samples to train or test on, or numbers
+            that are not finite; clients that share samples are to hold out their own, or a panel is
+            asked for of samples without owners, or data with clients of its own is to be split
+            anew.
     """
-    raw = dataset.load()
+    raw = _loaded(dataset)
     if resplit is not None:
         raw = split_anew(raw, resplit[2], split_seed)
         val_fraction = resplit[1] / (resplit[0] + resplit[1])
+    _check_samples(type(dataset).__name__, raw)
     y = raw.train.y
     known = partition.known_clients(raw.groups, len(y))
     groups = raw.groups if known is None else known
@@ -146,6 +155,29 @@ def federate(
         data = _validated_by_pool(raw, kept, held_out, assigned, known)
     data = replace(data, named=None if known is raw.groups else known)
     return data if val_clients is None else on_panel(data, val_clients, split_seed)
+
+
+def _loaded(dataset: Dataset) -> RawData:
+    raw = dataset.load()
+    if not isinstance(raw, RawData):
+        raise DataError(
+            f"{type(dataset).__name__}: load() returned a {type(raw).__name__}; must be a "
+            "RawData(train, test, num_classes)"
+        )
+    return raw
+
+
+def _check_samples(name: str, raw: RawData) -> None:
+    """Refuse splits without samples, and numbers that no model can be judged on.
+
+    One NaN among the inputs would look like a run that diverges, whatever its rates.
+    """
+    for part, split in (("train", raw.train), ("test", raw.test)):
+        if not len(split):
+            raise DataError(f"{name}: {part} has no samples; at least one is needed")
+        for values, of in ((split.x, "x"), (split.y, "y")):
+            if not is_finite(values):
+                raise DataError(f"{name}: {of} of {part} {NOT_FINITE}")
 
 
 def split_anew(raw: RawData, share: float, seed: int) -> RawData:

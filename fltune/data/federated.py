@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from fltune.data.augmentation import Augmentation
+from fltune.data.tensors import class_ids, plain
 from fltune.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)  # comparing tensors has no single truth value
 class Split:
     """Samples and their targets, row by row.
+
+    NumPy arrays become tensors, whole ``y`` of any width int64; nothing keeps a graph.
 
     Attributes:
         x: ``[n, *input_shape]``, the inputs.
@@ -29,8 +32,8 @@ class Split:
             ``x`` itself.
 
     Raises:
-        DataError: ``x`` and ``y`` differ in length, ``y`` is neither of the two, or an augmentation
-            finds no images ``[n, C, H, W]``.
+        DataError: ``x`` or ``y`` are no numbers, they differ in length, ``y`` is neither of the
+            two, or an augmentation finds no images ``[n, C, H, W]``.
     """
 
     x: Tensor
@@ -38,6 +41,8 @@ class Split:
     augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "x", plain("x", self.x))
+        object.__setattr__(self, "y", class_ids("y", self.y))
         if self.x.ndim == 0 or self.y.ndim == 0 or len(self.x) != len(self.y):
             raise DataError(
                 f"x of shape {tuple(self.x.shape)} and y of shape {tuple(self.y.shape)} "

@@ -149,7 +149,7 @@ def test_wrong_splits(val, num_classes, message):
     [
         (torch.zeros(2, 1), torch.zeros(3, dtype=torch.int64), "same number of samples"),
         (torch.tensor(1.0), torch.tensor(1), "same number of samples"),
-        (torch.zeros(2, 1), torch.zeros(2, dtype=torch.int32), "type torch.int32 is not allowed"),
+        (torch.zeros(2, 1), torch.zeros(2, dtype=torch.bool), "type torch.bool is not allowed"),
         (torch.zeros(2, 1), torch.zeros(2), "must be"),
         (torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64), "must be"),
     ],
