@@ -153,9 +153,7 @@ class ServerSection(Component):
         """Construct the callback."""
         if self.of_torch:
             return TorchServer(self.target, **self.options())
-        built = super().build(**given)
-        if not isinstance(built, ServerOptimizer):
-            raise ValueError(f"{self.component_name} is no server optimizer; subclass it from one")
+        built: ServerOptimizer = super().build(**given)
         return built
 
 

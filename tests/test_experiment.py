@@ -64,7 +64,7 @@ def test_short_names_stand_for_sections():
             {"server": {"name": "multistage", "stage_ends": [1, 2, 50]}},
             "server: stage_ends ends at 50, but the run has 100 rounds",
         ),
-        ({"server": "torch.nn:ReLU"}, "server: torch.nn:ReLU is no server op"),
+        ({"server": "torch.nn:ReLU"}, "server.name: torch.nn:ReLU is no server op"),
         ({"algorithm": "fedavrg"}, "algorithm.name: unknown algorithm 'fedavrg'"),
         (
             {"algorithm": {"name": "fedavg", "weighting": "sample"}},

@@ -27,4 +27,5 @@ ALGORITHMS = Registry(
         "autonomous": "fltune.algorithms.autonomous:Autonomous",
         "fedbuff": "fltune.algorithms.fedbuff:FedBuff",
     },
+    bases=("fltune.algorithms.base:Algorithm",),
 )

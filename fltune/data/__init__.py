@@ -25,6 +25,7 @@ DATASETS = Registry(
         "npz": "fltune.data.arrays:Npz",
         "image_folder": "fltune.data.image_folder:ImageFolder",
     },
+    bases=("fltune.data.dataset:Dataset",),
 )
 
 PARTITIONS = Registry(
@@ -40,4 +41,5 @@ PARTITIONS = Registry(
         "file": "fltune.data.from_file:FromFile",
     },
     aliases={"dirichlet": "dirichlet_class", "by_writer": "natural"},
+    bases=("fltune.data.partition:Partition",),
 )

@@ -34,6 +34,7 @@ CLOCKS = Registry(
         "lognormal": "fltune.federation.clock:LognormalClock",
         "per_client": "fltune.federation.clock:ClockPerClient",
     },
+    bases=("fltune.federation.clock:Clock",),
 )
 
 MEGABIT = 1e6

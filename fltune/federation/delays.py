@@ -22,6 +22,7 @@ DELAYS = Registry(
         "uniform": "fltune.federation.delays:UniformDelays",
         "trace": "fltune.federation.delays:RecordedDelays",
     },
+    bases=("fltune.federation.delays:Delays",),
 )
 
 

@@ -20,6 +20,7 @@ SCHEDULES = Registry(
         "step_decay": "fltune.federation.schedules:StepDecay",
         "halving": "fltune.federation.schedules:Halving",
     },
+    bases=("fltune.federation.schedules:Schedule",),
 )
 
 

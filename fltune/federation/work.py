@@ -19,6 +19,7 @@ WORK = Registry(
         "per_client": "fltune.federation.work:WorkPerClient",
         "stragglers": "fltune.federation.stragglers:Stragglers",
     },
+    bases=("fltune.federation.work:LocalWork",),
 )
 
 

@@ -20,4 +20,5 @@ PARTICIPATION = Registry(
         "asynchronous": "fltune.participation.asynchronous:Asynchronous",
     },
     aliases={"cycp": "groups"},
+    bases=("fltune.participation.base:Participation",),
 )

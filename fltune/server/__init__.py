@@ -22,4 +22,5 @@ SERVERS = Registry(
         "robust_momentum": "fltune.server.quasi_hyperbolic:RobustMomentum",
     },
     aliases={"fedsgd": "fedavg"},
+    bases=("fltune.server.base:ServerOptimizer", "torch.optim:Optimizer"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ class TorchServer(ServerOptimizer):
         options: its keyword arguments (``lr``, ``betas`` ...).
 
     Raises:
-        ValueError, TypeError: the optimizer refuses its options.
+        ValueError, TypeError: the optimizer refuses its options, or steps by more than a gradient.
     """
 
     def __init__(self, optimizer: type[torch.optim.Optimizer], **options: Any) -> None:
@@ -26,6 +27,12 @@ class TorchServer(ServerOptimizer):
         self.options = options
         self._saved: dict[str, Any] | None = None
         self._live: torch.optim.Optimizer | None = None
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise ValueError(
+                f"{optimizer.__name__} needs a closure that evaluates the loss anew, and a server "
+                "has the pseudo-gradient alone; take another optimizer"
+            )
         optimizer([torch.nn.Parameter(torch.zeros(1))], **options)  # refuses bad options now
 
     def learning_rate(self, round: int) -> float:

@@ -20,6 +20,7 @@ COMPRESSORS = Registry(
         "topk": "fltune.federation.compression:TopK",
         "randk": "fltune.federation.compression:RandK",
     },
+    bases=("fltune.federation.compression:Compressor",),
 )
 
 __all__ = [

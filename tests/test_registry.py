@@ -1,0 +1,188 @@
+"""Components of one's own by import path: of the right kind, importable, and with their fields."""
+
+from textwrap import dedent
+
+import pytest
+
+from fltune.errors import ConfigError
+from fltune.experiment import Experiment
+from fltune.report.listing import REGISTRIES
+
+PARTS = """
+    from dataclasses import dataclass
+    from typing import Any, ClassVar
+
+    from fltune.algorithms.base import Algorithm
+    from fltune.algorithms.fedprox import FedProx
+    from fltune.federation.schedules import Schedule
+    from fltune.parameters import parameter
+    from fltune.participation.base import Participation
+    from fltune.server.base import ServerOptimizer
+
+    class Nothing:
+        pass
+
+    def function():
+        pass
+
+    class Undecorated(Algorithm):
+        mu: float = parameter(0.1, "a weight")
+
+    class Plain(Algorithm):
+        mu: float = 0.1
+
+    @dataclass(frozen=True)
+    class Below(Plain):
+        nu: float = parameter(0.1, "a weight")
+
+    class Pattern(Participation):
+        k: int = 3
+
+    class Server(ServerOptimizer):
+        lr: float = 0.5
+
+    class Factor(Schedule):
+        period: float = 10.0
+
+    class Renamed(FedProx):
+        label: ClassVar[str] = "mine"
+        _seen: int = 0
+        last: Any
+
+    class ByHand(ServerOptimizer):
+        lr: float = 0.5
+
+        def __init__(self, lr: float = 1.0) -> None:
+            self.lr = lr
+"""
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    (tmp_path / "parts_by_path.py").write_text(dedent(PARTS), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def problem_of(raw):
+    with pytest.raises(ConfigError) as caught:
+        Experiment.parse(raw)
+    (problem,) = caught.value.problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ({"algorithm": "NAME"}, "algorithm; subclass it from fltune.algorithms.base.Algorithm"),
+        ({"data": "NAME"}, "data set; subclass it from fltune.data.dataset.Dataset"),
+        (
+            {"data": {"partition": {"kind": "NAME"}}},
+            "partition; subclass it from fltune.data.partition.Partition",
+        ),
+        (
+            {"participation": "NAME"},
+            "participation pattern; subclass it from fltune.participation.base.Participation",
+        ),
+        (
+            {"compression": "NAME"},
+            "compressor; subclass it from fltune.federation.compression.Compressor",
+        ),
+        ({"work": "NAME"}, "local work; subclass it from fltune.federation.work.LocalWork"),
+        ({"delays": "NAME"}, "delay model; subclass it from fltune.federation.delays.Delays"),
+        ({"clock": "NAME"}, "clock; subclass it from fltune.federation.clock.Clock"),
+        (
+            {"client": {"schedule": "NAME"}},
+            "schedule; subclass it from fltune.federation.schedules.Schedule",
+        ),
+        (
+            {"server": "NAME"},
+            "server optimizer; subclass it from fltune.server.base.ServerOptimizer",
+        ),
+    ],
+    ids=lambda given: str(given)[:20],
+)
+@pytest.mark.parametrize(
+    "name", ["parts_by_path:Nothing", "parts_by_path:function", "torch.nn:GRU"]
+)
+def test_what_is_of_another_kind(raw, text, name, parts):
+    def named(value):
+        return {k: named(v) for k, v in value.items()} if isinstance(value, dict) else name
+
+    problem = problem_of(named(raw))
+    key, _, said = problem.partition(": ")
+    assert key in {f"{dotted}.{last}" for dotted in _sections(raw) for last in ("name", "kind")}
+    assert said == f"{name} is no {text}"
+
+
+def _sections(raw):
+    for key, value in raw.items():
+        yield key
+        if isinstance(value, dict):
+            yield from (f"{key}.{below}" for below in _sections(value))
+
+
+def test_an_optimizer_of_torch_is_a_server_but_no_algorithm():
+    assert Experiment.parse({"server": "torch.optim:SGD"}).server.of_torch
+    assert "is no algorithm" in problem_of({"algorithm": "torch.optim:SGD"})
+
+
+def test_a_server_evaluates_no_loss():
+    problem = problem_of({"server": "torch.optim:LBFGS"})
+    assert problem.startswith("server: LBFGS needs a closure that evaluates the loss anew")
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "cls", "how"),
+    [
+        ("algorithm", "Undecorated", "Undecorated", "frozen=True"),
+        ("algorithm", "Plain", "Plain", "frozen=True"),
+        ("algorithm", "Below", "Plain", "frozen=True"),
+        ("participation", "Pattern", "Pattern", "eq=False"),
+        ("server", "Server", "Server", "eq=False"),
+    ],
+)
+def test_fields_without_a_dataclass_are_not_lost_silently(section, name, cls, how, parts):
+    said = problem_of({section: f"parts_by_path:{name}"}).partition(": ")[2]
+    assert said == f"{cls} is no dataclass: write @dataclass({how}) above it"
+
+
+def test_a_schedule_is_a_frozen_dataclass(parts):
+    problem = problem_of({"client": {"schedule": "parts_by_path:Factor"}})
+    assert problem.endswith("Factor is no dataclass: write @dataclass(frozen=True) above it")
+
+
+def test_a_subclass_without_fields_of_its_own_needs_no_decorator(parts):
+    section = {"name": "parts_by_path:Renamed", "mu": 0.3}
+    assert Experiment.parse({"algorithm": section}).algorithm.build().mu == 0.3
+    server = Experiment.parse({"server": {"name": "parts_by_path:ByHand", "lr": 2.0}}).server
+    assert server.build().lr == 2.0
+
+
+@pytest.mark.parametrize("kind", sorted(REGISTRIES))
+def test_all_of_ours_are_of_their_kind_by_import_path_too(kind):
+    """Each registered path passes the checks that somebody's own has to."""
+    registry = REGISTRIES[kind]
+    for path in registry.entries.values():
+        registry.load(path)
+    assert bool(registry.bases) == (kind != "models")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("x = 1\ndef f(:\n", 2, "SyntaxError: invalid syntax"),
+        ("\n\nundefined_thing\n", 3, "NameError: name 'undefined_thing' is not defined"),
+        ("import no_such_package\n", 1, "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("def f():\n    return 1 / 0\n\nf()\n", 4, "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)\n", 1, "SystemExit: 0"),
+    ],
+    ids=lambda given: str(given)[:12],
+)
+def test_a_module_that_fails_is_named_with_its_line(text, line, said, tmp_path, monkeypatch):
+    path = tmp_path / "fails_to_import.py"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "fails_to_import:X"
+    for section in ("algorithm", "model", "loss"):
+        problem = problem_of({section: name})
+        assert problem.endswith(f" {name!r} cannot be imported: {path}, line {line}: {said}")
