@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from fltune.errors import RunFailedError
 from fltune.parameters import Checked
 from fltune.randomness import generator
 
@@ -110,7 +111,11 @@ class Participation(Checked, Sampler[list[int]]):
         return None
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
-        """Return the ids of the clients active in round t, int64, in any order."""
+        """Return the ids of the clients active in round t, int64 [C], in any order.
+
+        A list, an array and whole numbers of another width do as well. An id that stands twice
+        counts twice, see :attr:`merges_repeats`.
+        """
         raise NotImplementedError
 
     @property
@@ -122,24 +127,73 @@ class Participation(Checked, Sampler[list[int]]):
         return type(self).state_dict is Participation.state_dict
 
     def upcoming(self, count: int) -> list[list[int]]:
-        """Return the cohorts of the next rounds without moving on; each is drawn once."""
+        """Return the cohorts of the next rounds without moving on; each is drawn once.
+
+        Raises:
+            RunFailedError: the pattern returned no ids, or some of no client.
+        """
         while len(self._ahead) < count:
             self._ahead.append(self._drawn(self.round + len(self._ahead)))
-        return [cohort.tolist() for cohort in islice(self._ahead, count)]
+        following = enumerate(islice(self._ahead, count), start=self.round)
+        return [self._listed(round, cohort) for round, cohort in following]
 
     def _drawn(self, round: int) -> Tensor:
-        return self.draw(round, generator(self.seed, "participation", round)).sort().values
+        """Return the cohort of a round, ascending."""
+        drawn = self.draw(round, generator(self.seed, "participation", round))
+        if not (isinstance(drawn, Tensor) and drawn.dtype == torch.int64 and drawn.ndim == 1):
+            drawn = self._as_ids(round, drawn)
+        return drawn.sort().values
+
+    def _listed(self, round: int, cohort: Tensor) -> list[int]:
+        """Return the ids of a cohort; the ends of what is sorted tell whether all are clients."""
+        ids: list[int] = cohort.tolist()
+        if ids and not 0 <= ids[0] <= ids[-1] < self.num_clients:
+            wrong = ids[0] if ids[0] < 0 else ids[-1]
+            raise self._refused(round, f"names client {wrong}")
+        return ids
+
+    def _as_ids(self, round: int, drawn: Any) -> Tensor:
+        """Return whole numbers that came in another form, int64 [C].
+
+        Raises:
+            RunFailedError: they are no ids.
+        """
+        numbers = drawn
+        if not isinstance(drawn, Tensor):
+            try:
+                numbers = torch.as_tensor(drawn.tolist() if hasattr(drawn, "tolist") else drawn)
+            except (TypeError, ValueError, RuntimeError):
+                raise self._refused(round, f"is a {type(drawn).__name__}") from None
+        if numbers.shape == (0,) and not isinstance(drawn, Tensor):  # torch calls [] floating
+            return numbers.long()
+        if numbers.dtype == torch.bool:
+            raise self._refused(round, "is a mask; take mask.nonzero().flatten()")
+        if numbers.is_floating_point() or numbers.is_complex() or numbers.ndim != 1:
+            found = f"has shape {tuple(numbers.shape)} and type {numbers.dtype}"
+            raise self._refused(round, found)
+        return numbers.long()
+
+    def _refused(self, round: int, found: str) -> RunFailedError:
+        return RunFailedError(
+            f"participation: what {type(self).__name__} drew in round {round} {found}; must be "
+            f"ids of clients, whole numbers in 0..{self.num_clients - 1}"
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the cohort of the next round, ascending ids, and move on by one round."""
+        """Yield the cohort of the next round, ascending ids, and move on by one round.
+
+        Raises:
+            RunFailedError: the pattern returned no ids, or some of no client.
+        """
         cohort = self._ahead.popleft() if self._ahead else self._drawn(self.round)
+        ids = self._listed(self.round, cohort)
         self.counts.index_add_(0, cohort, torch.ones_like(cohort))
         self._last.index_fill_(0, cohort, self.round)
         delay = self.round - int(self._last.min())
         self.tau_max = max(self.tau_max, delay)
         self._delay_sum += delay
         self.round += 1
-        yield cohort.tolist()
+        yield ids
 
     def __len__(self) -> int:
         """One cohort per epoch."""
