@@ -21,6 +21,7 @@ from fltune.federation.client_state import ClientState
 from fltune.federation.clock import Clock, Visit
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.compression.messages import fresh_memory, send, without_memory
+from fltune.federation.contract import check_message, checked_result
 from fltune.federation.datamodule import Cohort, FederatedDataModule
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.layout import channels_last, prefers_channels_last
@@ -109,6 +110,7 @@ class FederatedModule(L.LightningModule):
         self.lost: dict[str, int] = {}
         self._restored: dict[str, Any] | None = None
         self._channels_last: bool | None = None
+        self._message_seen = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set what every round changes at once; torch would first look what it is, at length."""
@@ -213,6 +215,9 @@ class FederatedModule(L.LightningModule):
         cohort, x, stored, info = self._round
         own = without_memory(stored)
         message, clients = self.algorithm.uplink(x, self._server, own, result, info)
+        if not self._message_seen:
+            check_message(self.algorithm, message, self.compressor, self.flat.dimension)
+            self._message_seen = True
         sent = send(self.compressor, self.algorithm.compressed, message, stored, cohort.keys)
         self._aggregate(x, sent.message, info)
         self._pending = sent.message, {**clients, **sent.memory}, info, cohort.clients
@@ -221,9 +226,8 @@ class FederatedModule(L.LightningModule):
         del self._round  # its rows are not to outlive the round
 
     def _aggregate(self, x: Tensor, message: base.State, info: base.RoundInfo) -> None:
-        self.pseudo_gradient, self.server_state = self.algorithm.aggregate(
-            x, self._server, message, info
-        )
+        result = self.algorithm.aggregate(x, self._server, message, info)
+        self.pseudo_gradient, self.server_state = checked_result(self.algorithm, x, result)
 
     @torch.no_grad()
     def on_train_batch_end(self, outputs: Any, batch: Cohort, batch_idx: int) -> None:

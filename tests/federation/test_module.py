@@ -159,12 +159,12 @@ def test_weights_of_the_aggregate(algorithm):
 
 
 class Sends(Algorithm):
-    down, up = 2.0, 0.5
+    down, up = 2.0, 1.5
 
 
 def test_communication_is_counted_per_active_client():
     recorded, _ = fit(quadratics(A, B), cohorts=[[0, 1], [], [1]], algorithm=Sends())
-    down, up = 32 * 2 * 2.0, 32 * 2 * 0.5
+    down, up = 32 * 2 * 2.0, 32 * 2 * 1.5
     assert recorded.bits == [(2 * down, 2 * up), (2 * down, 2 * up), (3 * down, 3 * up)]
 
 

@@ -1,0 +1,131 @@
+"""What a method of one's own returns is looked at where it arises."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from quadratics import A, B, fit, quadratics
+
+from fltune.algorithms.base import Algorithm, weighted_sum
+from fltune.errors import ConfigError
+from fltune.federation.compression import TopK
+
+COHORTS = [[], [0, 1], [2]]
+
+
+@dataclass(frozen=True)
+class Returns(Algorithm):
+    """FedAvg, but for what it makes of its result (D, state)."""
+
+    change: Any = None
+
+    def aggregate(self, x, server, message, info):
+        return self.change(weighted_sum(info.weights, message["update"]), server, message)
+
+
+@dataclass(frozen=True)
+class Says(Algorithm):
+    """FedAvg, which sends more."""
+
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def uplink(self, x, server, client, result, info):
+        update = x - result.end
+        more = {name: make(update) for name, make in self.more.items()}
+        return {"update": update, **more}, client
+
+
+class SaysTwo(Says):
+    up: ClassVar[float] = 2.0
+
+
+class Counts(Says):
+    def bits_up(self, dimension, compressor):
+        return 1.0
+
+
+class Renames(Algorithm):
+    """Calls its entry something else than ``compressed`` does."""
+
+    def uplink(self, x, server, client, result, info):
+        return {"delta": x - result.end}, client
+
+    def aggregate(self, x, server, message, info):
+        return weighted_sum(info.weights, message["delta"]), server
+
+
+class Named(Renames):
+    compressed: ClassVar[tuple[str, ...]] = ("delta",)
+
+
+def run(algorithm, **options):
+    return fit(quadratics(A, B), cohorts=COHORTS, algorithm=algorithm, **options)[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda d, state, message: d, r"a tensor \[2\], torch\.float64"),
+        (lambda d, state, message: (state, d), r"\(a dict, a tensor \[2\], torch\.float64\)"),
+        (
+            lambda d, state, message: (message["update"], state),
+            r"\(a tensor \[2, 2\], torch\.float64, a dict\)",
+        ),
+        (lambda d, state, message: (d[:1], state), r"\(a tensor \[1\], .*, a dict\)"),
+        (lambda d, state, message: (d.float(), state), r"\(a tensor \[2\], torch\.float32, .*\)"),
+        (lambda d, state, message: (0.0, state), r"\(a float, a dict\)"),
+        (lambda d, state, message: (d, None), r"\(a tensor .*, None\)"),
+        (lambda d, state, message: (d, {"t": 1}), r"\(a tensor .*, a dict with 't': int\)"),
+        (lambda d, state, message: (d, state, state), r"\(a tensor .*, a dict, a dict\)"),
+        (lambda d, state, message: None, "None"),
+    ],
+)
+def test_the_result_of_aggregate_is_a_pair(change, found):
+    words = rf"^algorithm: Returns\.aggregate must return \(D \[d\] or None, state\); found {found}"
+    with pytest.raises(ConfigError, match=rf"{words}; here d = 2, torch\.float64, and state is"):
+        run(Returns(change=change))
+
+
+def test_no_pseudo_gradient_and_new_state_are_a_result():
+    recorded = run(Returns(change=lambda d, state, message: (None, {"last": d})))
+    assert recorded.d == [None, None, None]
+    assert recorded.server[-1]["last"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ({"other": lambda u: u}, "2"),
+        ({"other": lambda u: torch.cat([u, u], 1), "scale": lambda u: u[:, :1]}, "3"),
+        ({"other": lambda u: u.unsqueeze(1).expand(-1, 3, 2)}, "4"),
+    ],
+)
+def test_traffic_that_is_not_counted_is_refused(more, sent):
+    words = rf"^algorithm: Says\.uplink sends {sent} d floats, but up = 1: set `up = {sent}\.0`"
+    with pytest.raises(ConfigError, match=words):
+        run(Says(more=more))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        SaysTwo(more={"other": lambda u: u}),
+        Counts(more={"other": lambda u: u}),
+        Says(more={"loss": lambda u: u.sum(1), "scale": lambda u: u[:, :1]}),
+    ],
+)
+def test_traffic_that_is_counted_is_not(algorithm):
+    assert len(run(algorithm).x) == len(COHORTS)
+
+
+@pytest.mark.parametrize("compressor", [TopK(1), TopK(1, error_feedback=True)], ids=str)
+def test_compressing_what_is_not_sent_is_refused(compressor):
+    words = r"^algorithm: Renames\.compressed names 'update', and Renames\.uplink sends 'delta'"
+    with pytest.raises(ConfigError, match=words + r".*`compressed = \('delta',\)`"):
+        run(Renames(), compressor=compressor)
+    assert len(run(Named(), compressor=compressor).x) == len(COHORTS)
+
+
+def test_a_run_without_compression_asks_for_no_entry():
+    assert len(run(Renames()).x) == len(COHORTS)
