@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Iterator
 
 import torch
@@ -13,6 +14,7 @@ from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import FederatedModule
 from fltune.federation.exact import check_exact_prox
+from fltune.federation.strategies import AUTO, FASTEST, may_stack, try_stacking
 from fltune.models.batch_norm import with_statistics
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
@@ -36,7 +38,8 @@ def try_out(experiment: Experiment, module: FederatedModule, data: FederatedData
     with _left_as_it_was(module.network) as held:
         output = _try_model(experiment, module, samples, data.num_classes)
         _try_training(experiment, module, samples, held)
-    _try_loss(experiment, module, output, samples.y)
+        _try_loss(experiment, module, output, samples.y)
+        _try_strategy(experiment, module, samples)
     if module.algorithm.solves_exactly:
         try:
             check_exact_prox(module.flat, module.losses)
@@ -119,6 +122,26 @@ def _try_training(
                     "it would leak from client to client: make it a parameter, keep it constant, "
                     "or use a BatchNorm layer"
                 )
+
+
+def _try_strategy(experiment: Experiment, module: FederatedModule, samples: Split) -> None:
+    """See whether clients can be solved side by side; a choice that is open becomes the loop."""
+    solver = module.solver
+    if not may_stack(solver.strategy, module.flat, samples.x):
+        return
+    module.network.train()
+    try:
+        try_stacking(module.flat, module.losses, samples)
+    except REFUSALS as error:
+        if solver.strategy in (AUTO, FASTEST):
+            solver.settle("loop")
+            return
+        why = textwrap.shorten(str(error), 100, placeholder=" ...")
+        raise ConfigError(
+            f"strategy: found {solver.strategy!r}, and torch.vmap cannot batch the clients' steps "
+            f"of model {experiment.model.component_name} with loss {experiment.loss}; "
+            f"use strategy: loop ({why})"
+        ) from error
 
 
 def _unmoved(before: tuple[Tensor, Tensor] | None, now: Tensor | None) -> bool:

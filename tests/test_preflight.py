@@ -12,7 +12,7 @@ from fltune.data.federated import Split
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.preflight import try_out
-from fltune.runner import build
+from fltune.runner import build, run
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,33 @@ class Late(nn.Module):
         return self.inner(x)
 
 
+class Control(nn.Linear):
+    """Branches on what it is given."""
+
+    def __init__(self, num_classes):
+        super().__init__(64, num_classes)
+
+    def forward(self, x):
+        if x.sum() > 0:
+            x = x * 0.5
+        return super().forward(x)
+
+
+class Straight(nn.Linear):
+    """No chain of dense layers, but nothing that cannot be batched."""
+
+    def __init__(self, num_classes):
+        super().__init__(64, num_classes)
+
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def worst(output, target):
+    loss = nn.functional.cross_entropy(output, target, reduction="none")
+    return loss if loss.max() > 0 else 0 * loss
+
+
 class OnlyEvaluates(nn.Linear):
     def __init__(self, num_classes):
         super().__init__(64, num_classes)
@@ -113,6 +140,10 @@ def normed(num_classes):
     return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes))
 
 
+def lazy(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+
 def own(name):
     return f"{__name__}:{name}"
 
@@ -138,6 +169,10 @@ DIGITS = {"name": "digits", "clients": 4}
         ),
         ({"model": own("Pair")}, r"^model: .*:Pair gives a tuple; must be a tensor"),
         (
+            {"model": own("lazy")},
+            r"^model: layer '1' \(LazyLinear\) has no size before its first samples; give it one",
+        ),
+        (
             {"model": own("Running")},
             r"^model: buffer 'inner\.mean' changes in forward; it would leak from client to client",
         ),
@@ -147,6 +182,15 @@ DIGITS = {"name": "digits", "clients": 4}
         (
             {"model": own("OnlyEvaluates")},
             r"^model: .*:OnlyEvaluates cannot take 2 samples in training mode: not in training",
+        ),
+        (
+            {"model": own("Control"), "strategy": "stacked"},
+            r"^strategy: found 'stacked', and torch\.vmap cannot batch the clients' steps of model "
+            r".*:Control with loss cross_entropy; use strategy: loop \(vmap: It looks like",
+        ),
+        (
+            {"model": own("Straight"), "loss": own("worst"), "strategy": "stacked"},
+            r"^strategy: found 'stacked'.* with loss .*:worst; use strategy: loop",
         ),
         (
             {"loss": "squared_error"},
@@ -197,6 +241,20 @@ def test_what_goes_together_is_left_as_it_was():
             {"data": SLOPES, "model": own("column"), "loss": "squared_error", "device": "cpu"}
         )
     )
+
+
+@pytest.mark.parametrize("strategy", ["auto", "fastest", "loop"])
+def test_a_forward_that_branches_on_its_input_is_for_the_loop(strategy):
+    raw = {"model": own("Control"), "strategy": strategy, "client": {"steps": 1}, "rounds": 1}
+    result = run(Experiment.parse({"data": DIGITS, "device": "cpu", **raw}))
+    assert result.strategy == "loop"
+    assert result.rounds == 1
+
+
+@pytest.mark.parametrize("strategy", ["auto", "stacked", "fastest"])
+def test_what_can_be_batched_keeps_its_strategy(strategy):
+    raw = {"data": DIGITS, "model": own("Straight"), "strategy": strategy, "device": "cpu"}
+    assert build(Experiment.parse(raw)).module.solver.strategy == strategy
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from fltune.federation.chain import Layer, read_chain
@@ -39,12 +40,14 @@ class FlatNetwork:
         compiled: batched gradients by loss (:mod:`fltune.federation.compiled`), as they are made.
 
     Raises:
-        ValueError: nothing to train, or running statistics that the policy does not allow.
+        ValueError: nothing to train, a lazy layer, or running statistics that the policy does not
+            allow.
     """
 
     def __init__(
         self, network: nn.Module, batch_norm: str = "refuse", precision: str = FULL
     ) -> None:
+        _refuse_lazy(network)
         apply_policy(network, batch_norm)
         pool_first(network)
         self.network = network
@@ -217,3 +220,13 @@ class FlatNetwork:
         return output_of(
             lambda x: functional_call(self.network, state, (x,)), inputs, self.precision
         )
+
+
+def _refuse_lazy(network: nn.Module) -> None:
+    """Refuse layers that get their size, and draw their parameters, from the first samples."""
+    for name, layer in network.named_modules():
+        if any(is_lazy(t) for t in (*layer.parameters(False), *layer.buffers(False))):
+            raise ValueError(
+                f"layer {name!r} ({type(layer).__name__}) has no size before its first samples; "
+                "give it one: the model's constructor may take input_shape"
+            )

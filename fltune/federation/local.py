@@ -295,6 +295,10 @@ class LocalSolver:
         self.losses = losses
         self.sgd = sgd
 
+    def settle(self, strategy: str) -> None:
+        """Take a strategy in place of a choice that is still open."""
+        self.strategy, self._by_cohort = strategy, False
+
     def solve(
         self,
         problem: LocalProblem,

@@ -12,8 +12,9 @@ import time
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fltune.data.federated import Split
 from fltune.federation.batches import BatchPlan
 from fltune.federation.compiled import check_compiler, solve_compiled
 from fltune.federation.dense import can_be_dense, check_dense, solve_dense
@@ -21,7 +22,7 @@ from fltune.federation.flat import FlatNetwork
 from fltune.federation.local import LocalResult, Losses, Strategy
 from fltune.federation.loop import solve_loop
 from fltune.federation.precision import FULL
-from fltune.federation.stacked import solve_stacked
+from fltune.federation.stacked import batched_gradient, solve_stacked
 from fltune.models.batch_norm import sees_batches
 from fltune.models.dropout import KeyedDropout
 from fltune.models.linear import Linear
@@ -126,6 +127,34 @@ def check_stackable(network: nn.Module, name: str = "stacked") -> None:
                 f"strategy = {name!r} is not for {type(module).__name__}, whose layers draw "
                 "random numbers of their own; use strategy auto or loop"
             )
+
+
+def may_stack(strategy: str, network: FlatNetwork, x: Tensor) -> bool:
+    """Whether a strategy may come to solve clients side by side by ``vmap``.
+
+    Args:
+        strategy: in use, or ``auto`` or ``fastest`` before the first cohort.
+        network: the model.
+        x: samples [n, ...].
+    """
+    if strategy == AUTO:  # one sample is the least that a client's step can have
+        return step_work(network.flops(x), 1) < STACKED_WORK
+    return strategy in ("stacked", COMPILED, FASTEST)
+
+
+@torch.no_grad()
+def try_stacking(network: FlatNetwork, losses: Losses, samples: Split) -> None:
+    """Take the gradients of two clients side by side, who hold the same few samples.
+
+    Raises:
+        RuntimeError: ``vmap`` cannot batch the network or the loss; a forward that branches on
+            what it is given, say.
+    """
+    pair = [2, *[1] * samples.x.dim()]
+    w = network.read().expand(2, -1).clone()
+    weight = w.new_full((2, len(samples)), 1 / len(samples))
+    y = samples.y.repeat(2, *[1] * samples.y.dim())
+    batched_gradient(network, losses)(w, samples.x.repeat(pair), y, weight, torch.arange(2))
 
 
 def candidates(network: nn.Module, losses: Losses, precision: str = FULL) -> list[str]:
