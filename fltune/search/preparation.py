@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def check_data(config: SearchConfig) -> None:
     """
     from fltune.pieces import build_module, build_participation, load_data
 
+    _check_modules(config)
     _check_devices(config)
     seen = set()
     for method in config.methods.values():
@@ -47,6 +49,35 @@ def check_data(config: SearchConfig) -> None:
         except ConfigError as error:
             problems = [f"methods.{method.name}.{text}" for text in error.problems]
             raise ConfigError(problems, config.source) from error
+
+
+def _check_modules(config: SearchConfig) -> None:
+    """Refuse components of the script or notebook that is running: workers run another one."""
+    found = {
+        f"methods.{method.name}: workers cannot import `{name}`; put {_last(name)} in a file of "
+        f"its own, for example my_methods.py, and write my_methods:{_last(name)}"
+        for method in config.methods.values()
+        for name in _strings((method.raw, method.space.to_yaml()))
+        if name.startswith("__main__:")
+    }
+    if found:
+        raise ConfigError(sorted(found), config.source)
+
+
+def _last(name: str) -> str:
+    return name.partition(":")[2]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield all texts in nested mappings and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _strings(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _strings(part)
 
 
 def _check_devices(config: SearchConfig) -> None:
