@@ -16,7 +16,8 @@ is not known:
                        confirmation runs that ended so: a diverged one is an accuracy of 0, and left
                        out of a loss; a failed one is left out of both
     difference, difference_low, difference_high, p
-                       to the best method, paired by seed; p with Holm's correction
+                       to the best method, paired by seed; p with Holm's correction. A difference
+                       that is the same on every seed has no bounds and no p
     rounds_to_target, reached
                        the mean first round over the seeds that reached it, and how many did
     uplink_bits, downlink_bits
@@ -248,10 +249,11 @@ def _latex_difference(row: Row) -> str:
     against = row.summary.against_best
     if against is None:
         return "--"
+    equal = " (no $p$: all equal)" if against.all_equal else ""
     shown = "< 0.001" if against.p < 1e-3 else f"= {against.p:.3f}"
     p = "" if math.isnan(against.p) else f"\\ (p {shown})"
     mark = DAGGER if row.summary.lost_seeds else ""  # the lost seeds are no part of it either
-    return f"${against.difference.mean:+.4f}{mark}{p}$"
+    return f"${against.difference.mean:+.4f}{mark}{p}${equal}"
 
 
 def escape_latex(text: str) -> str:

@@ -21,7 +21,7 @@ from fltune.report.parts import document, figure, table
 from fltune.report.pivot import pivot_section
 from fltune.report.references import Reference
 from fltune.report.space_figures import importances, parallel_coordinates, slices, stability_map
-from fltune.report.table import comparison_text, nothing_chosen, short, tested_text
+from fltune.report.table import ALL_EQUAL, comparison_text, nothing_chosen, short, tested_text
 from fltune.search.lane import Lane
 
 PARTICIPATION = {
@@ -145,6 +145,9 @@ def _results(report: Report) -> str:
             f" by {report.headline}, mean over fresh seeds; p of the paired t-test with Holm's "
         )
         label += "correction; communication of one complete confirmed run; samples of all trials"
+        against = [row.summary.against_best for row in rows]
+        if any(c is not None and c.all_equal for c in against):
+            label += f"; {ALL_EQUAL}"
         beside = [r for r in report.references if r.scenario == scenario]
         shown = [(row.title, _result(row), row.wins) for row in rows]
         shown += [(r.name, _reference(r, len(heads)), False) for r in beside]

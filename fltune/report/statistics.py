@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
+ROUNDING = 4 * 2.0**-23
+"""How far scores that are equal may lie apart, relative to them: metrics are logged in float32."""
 
 
 @dataclass
@@ -47,12 +49,34 @@ class Comparison:
     """A method against the best one, seed by seed: both saw the same clients and cohorts.
 
     Attributes:
-        difference: method minus best, over the seeds that both have.
-        p: of the paired t-test, corrected for the number of methods compared; NaN for one seed.
+        difference: method minus best, over the seeds that both have; without interval where there
+            is no p.
+        p: of the paired t-test, corrected for the number of methods compared. NaN where it cannot
+            be told: for one seed, and for differences that are all equal and not 0.
     """
 
     difference: Interval
     p: float
+
+    @property
+    def all_equal(self) -> bool:
+        """Whether p cannot be told because every seed has the same difference."""
+        return math.isnan(self.p) and self.difference.seeds > 1
+
+
+def coincide(values: Sequence[float], scale: float = 0.0) -> bool:
+    """Whether values are the same up to rounding, so that they say nothing of their spread.
+
+    Accuracies of few samples coincide, and so do their differences: on two seeds, of two methods
+    that are some samples apart by chance alone, about one time in eight. The next value is as free
+    as ever, whatever a formula makes of a deviation of 0.
+
+    Args:
+        values: finite.
+        scale: the largest of what they were computed from, where that is larger than they are.
+    """
+    largest = max([scale, *map(abs, values)])
+    return max(values) - min(values) <= ROUNDING * largest
 
 
 def lucky(gap: float, seeds: int, fresh: Sequence[float]) -> bool:
@@ -68,7 +92,7 @@ def lucky(gap: float, seeds: int, fresh: Sequence[float]) -> bool:
             equal ones: accuracies of few samples coincide, and their next one is as free as ever.
     """
     interval = Interval.of(fresh)
-    if interval is None or interval.seeds < 2 or len(set(fresh)) < 2:
+    if interval is None or interval.seeds < 2 or coincide(fresh):
         return False
     t = _quantile(interval.seeds - 1)
     return gap > t * interval.std * math.sqrt(1 / seeds + 1 / interval.seeds)
@@ -87,9 +111,10 @@ def compare_to(best: str, by_seed: Mapping[str, Mapping[int, float]]) -> dict[st
     found: dict[str, tuple[Interval, float]] = {}
     for name, scores in by_seed.items():
         shared = sorted(set(scores) & set(by_seed[best]))
-        interval = Interval.of([scores[s] - by_seed[best][s] for s in shared])
-        if name != best and interval is not None:
-            found[name] = interval, _paired_p(interval)
+        pairs = [(scores[s], by_seed[best][s]) for s in shared]
+        pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
+        if name != best and pairs:
+            found[name] = _paired(pairs)
     corrected = holm([p for _, p in found.values()])
     return {
         name: Comparison(interval, p)
@@ -97,14 +122,20 @@ def compare_to(best: str, by_seed: Mapping[str, Mapping[int, float]]) -> dict[st
     }
 
 
-def _paired_p(difference: Interval) -> float:
-    """Return the two-sided p of a mean difference; differences that are all equal are certain."""
+def _paired(pairs: Sequence[tuple[float, float]]) -> tuple[Interval, float]:
+    """Return the mean difference of some pairs, and its two-sided p."""
+    differences = [own - best for own, best in pairs]
+    difference = Interval.of(differences)
+    assert difference is not None
     if difference.seeds < 2:
-        return math.nan
-    if difference.std == 0.0:
-        return 1.0 if difference.mean == 0.0 else 0.0
+        return difference, math.nan
+    scale = max(abs(score) for pair in pairs for score in pair)
+    if coincide(differences, scale):
+        if coincide([difference.mean, 0.0], scale):
+            return difference, 1.0
+        return replace(difference, low=math.nan, high=math.nan), math.nan
     t = difference.mean / (difference.std / math.sqrt(difference.seeds))
-    return float(2 * stdtr(difference.seeds - 1, -abs(t)))
+    return difference, float(2 * stdtr(difference.seeds - 1, -abs(t)))
 
 
 def _quantile(freedom: int) -> float:

@@ -16,6 +16,8 @@ from fltune.report.summary import MethodSummary, Summary
 from fltune.search.edges import Edge
 from fltune.search.lane import Lane
 
+ALL_EQUAL = "all equal: by the same on every seed, so that no p can be told"
+
 
 def short(value: Any) -> str:
     """Show a value in a table: four significant digits for floats."""
@@ -127,6 +129,8 @@ def _difference(comparison: Comparison | None) -> str:
     if comparison is None:
         return ""
     difference = f"{comparison.difference.mean:+.4f}"
+    if comparison.all_equal:
+        return f"{difference} (all equal)"
     if math.isnan(comparison.p):
         return difference
     return f"{difference} ({'p < 0.001' if comparison.p < 1e-3 else f'p {comparison.p:.3f}'})"
@@ -144,8 +148,15 @@ def _reading(headline: str, summary: Summary, seeds: int) -> str:
         text = "no winner is run on the test split (search.confirm_seeds: 0)"
     if any(m.against_best is not None for m in summary.methods.values()):
         text += "; below it the difference to the best, seed by seed (paired t-test, Holm)"
+        text += _if_all_equal(summary)
     each = f"Each config was run on {summary.seeds} seeds in the search." * (summary.seeds > 1)
     return " ".join(filter(None, [f"{text}.", each, summary.origin]))
+
+
+def _if_all_equal(summary: Summary) -> str:
+    """Say why a difference has no p, where there is one that every seed has alike."""
+    found = [m.against_best for m in summary.methods.values() if m.against_best is not None]
+    return f"; {ALL_EQUAL}" if any(c.all_equal for c in found) else ""
 
 
 def _print_fronts(summary: Summary, console: Console) -> None:
@@ -270,7 +281,8 @@ def markdown(summary: Summary, hint: str) -> str:
     seeds = f", each config on {summary.seeds} seeds" * (summary.seeds > 1)
     lines = [
         f"Winners by `{summary.metric}` on validation data{seeds}, confirmed on fresh seeds. "
-        "Differences to the best are means over paired seeds, with Holm's corrected p.",
+        "Differences to the best are means over paired seeds, with Holm's corrected p"
+        f"{_if_all_equal(summary)}.",
         *filter(None, [summary.origin]),
     ]
     columns = ["method", "best values", summary.metric, "test, mean ± 95%", "difference to best"]

@@ -14,6 +14,7 @@ from fltune.errors import ConfigError
 from fltune.report.compare import Reach, bits_text, print_report
 from fltune.report.description import outcome
 from fltune.report.export import COLUMNS, as_csv, as_latex, escape_latex, write_files
+from fltune.report.page import as_html
 from fltune.search.objective import Objective
 
 P = 1 - math.sqrt(12 / 14)  # of t = -2 sqrt(3) at 2 degrees of freedom, see two_methods
@@ -243,6 +244,23 @@ def test_an_accuracy_that_counts_divergence_as_0_says_so_in_latex(make_report):
     text = as_latex(report)
     assert r"0.4500 \pm" in text
     assert "A: 1 diverged, 1 failed of its fresh seeds (diverged: accuracy 0)" in text
+
+
+def test_a_difference_that_is_the_same_on_every_seed_has_no_p_in_any_file(make_report):
+    tested = {"A": (342, 339, 345), "B": (341, 338, 344)}
+    records = [
+        confirmation(name, 0, seed, {}, correct / 360, curve(0.5))
+        for name, counts in tested.items()
+        for seed, correct in enumerate(counts, start=1)
+    ]
+    report = make_report({name: {"space": {}} for name in tested}, records)
+    row = rows_of(report)["B"]
+    assert float(row["difference"]) == pytest.approx(-1 / 360)
+    assert (row["difference_low"], row["difference_high"], row["p"]) == ("", "", "")
+    assert "$-0.0028$ (no $p$: all equal)" in as_latex(report)
+    assert "-0.0028 (all equal)" in as_html(report)
+    assert "so that no p can be told" in as_html(report)
+    assert report.as_json()["methods"]["B"]["against_best"]["p"] is None
 
 
 def test_scenarios_are_ranked_apart(make_report):

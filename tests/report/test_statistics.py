@@ -42,6 +42,35 @@ def test_one_seed_proves_nothing_and_equal_scores_differ_in_nothing():
     assert found["c"].p == 1.0
 
 
+@pytest.mark.parametrize("kept_in", [float, np.float32])
+@pytest.mark.parametrize("correct", [(342, 339), (342, 339, 345), (60, 101, 359)])
+def test_differences_that_are_all_equal_prove_nothing(kept_in, correct):
+    """One sample of 360 on every seed, with the rounding of the type that metrics are logged in."""
+    best = {s: float(kept_in(n / 360)) for s, n in enumerate(correct)}
+    own = {s: float(kept_in((n - 1) / 360)) for s, n in enumerate(correct)}
+    found = compare_to("best", {"best": best, "own": own, "same": dict(best)})
+    assert found["own"].all_equal
+    assert math.isnan(found["own"].p)
+    assert found["own"].difference.mean == pytest.approx(-1 / 360, rel=1e-4)
+    assert math.isnan(found["own"].difference.low)
+    assert math.isnan(found["own"].difference.high)
+    assert (found["same"].p, found["same"].all_equal) == (1.0, False)  # and it is corrected for one
+    one = compare_to("best", {"best": {1: 0.5}, "own": {1: 0.4}})["own"]
+    assert math.isnan(one.p)
+    assert not one.all_equal
+
+
+def test_few_samples_and_few_seeds_do_not_make_a_difference_certain():
+    """Of two methods that are alike, on two seeds and 360 samples, few have p < 0.001."""
+    random = np.random.default_rng(0)
+    certain = 0
+    for _ in range(500):
+        shared, steps = random.integers(320, 345, 2), np.rint(random.normal(0, 1, 2))
+        by_seed = {"a": dict(enumerate(shared / 360)), "b": dict(enumerate((shared + steps) / 360))}
+        certain += compare_to("a", by_seed)["b"].p < 1e-3
+    assert certain == 0  # 2 seeds, differences of whole samples: the least p that can be is above
+
+
 def test_a_score_that_is_no_number_counts_nowhere():
     found = compare_to("a", {"a": {1: 0.5, 2: 0.6, 3: math.nan}, "b": {1: 0.4, 2: 0.4, 3: 1.0}})
     assert found["b"].difference.seeds == 2

@@ -286,6 +286,20 @@ def test_the_difference_to_the_best_stands_below_the_result(p, text):
     assert "-0.2250" in markdown(outcome, "hint")
 
 
+def test_a_difference_that_is_the_same_on_every_seed_has_no_p_and_says_why():
+    outcome = summary()
+    outcome.methods["FedAvg"].against_best = Comparison(Interval.of([-0.25, -0.25]), math.nan)
+    why = "all equal: by the same on every seed, so that no p can be told"
+    shown = printed(outcome)
+    assert "-0.2500 (all equal)" in shown
+    assert why in " ".join(shown.split())
+    assert max(len(line) for line in shown.splitlines() if "│" in line) <= 80
+    assert "| -0.2500 (all equal) |" in markdown(outcome, "")
+    assert why in markdown(outcome, "")
+    outcome.methods["FedAvg"].against_best = Comparison(Interval.of([-0.25]), math.nan)
+    assert "all equal" not in printed(outcome) + markdown(outcome, "")
+
+
 def test_methods_are_grouped_by_scenario_under_their_own_names():
     outcome = summary()
     for cell, (name, m) in zip(("harsh", "mild"), outcome.methods.items(), strict=True):
