@@ -6,8 +6,11 @@
     not shown   anything else: the seeds do not tell
 
 What is computed, counted or set by the search is exact: one number is its own interval. Of what is
-trained, one seed tells nothing, whether no other was run or both sides diverged on the others. A
-claim about several cells is as good as its worst one.
+trained, one seed tells nothing, whether no other was run or both sides diverged on the others, and
+neither do several that have the same number: whole samples and rounds coincide by chance, and a
+spread of 0 would make certain what the seeds do not tell. There are two exceptions: a claim that a
+number is exactly so is about every run, not about a mean; and runs that all diverged have the worst
+there is, which is no coincidence. A claim about several cells is as good as its worst one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fltune.report.statistics import Interval
+from fltune.report.statistics import Interval, coincide
 from fltune.reproduce.claims import Claim
 from fltune.reproduce.printed import theirs
 from fltune.reproduce.readings import BySeed, Evidence
@@ -35,7 +38,7 @@ class Finding:
         values: by seed, as text for JSON.
         mean: over the seeds.
         low, high: the 95% interval of the mean; the mean itself where it is exact, NaN where one
-            seed is all there is.
+            seed is all there is, or all have the same number.
         verdict: on the claim in this cell.
     """
 
@@ -54,7 +57,10 @@ class Finding:
         if self.low == self.high:
             return number(self.mean)
         if math.isnan(self.low):
-            return f"{number(self.mean)} (one seed tells nothing)"
+            why = (
+                "one seed tells" if len(self.values) == 1 else "the same on every seed, which tells"
+            )
+            return f"{number(self.mean)} ({why} nothing)"
         return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"
 
 
@@ -117,8 +123,19 @@ def _finding(cell: str, claim: Claim, values: BySeed) -> Finding:
     known = {seed: v for seed, v in values.items() if not math.isnan(v)}
     exact = claim.statistic == "computed" or claim.exact
     mean, low, high = _interval(list(known.values()), exact)
+    if not exact and len(known) > 1 and _by_chance(claim, list(known.values())):
+        low = high = math.nan
     verdict = _verdict(claim, low, high)
     return Finding(cell, {str(s): v for s, v in known.items()}, mean, low, high, verdict)
+
+
+def _by_chance(claim: Claim, values: Sequence[float]) -> bool:
+    """Whether the same number on every seed may be a coincidence."""
+    accuracy = claim.metric.endswith("accuracy") and claim.take != "rounds"
+    if not all(map(math.isfinite, values)) or not coincide(values, 1.0 if accuracy else 0.0):
+        return False  # an infinite one is of runs that diverged
+    diverged = accuracy and claim.statistic == "level" and not any(values)
+    return claim.above != claim.below and not diverged
 
 
 def _interval(values: Sequence[float], exact: bool) -> tuple[float, float, float]:

@@ -20,7 +20,8 @@ HEADS = ("claim", "statistic", "must be", "ours", "theirs", "verdict")
 NOTE = (
     "Ours is the mean over the seeds with its 95% interval, paired by seed. A claim is shown if "
     "the whole interval is where it says, opposite if the whole interval is on the other side of "
-    "no effect, and not shown otherwise; one seed of what is trained shows nothing. A run that "
+    "no effect, and not shown otherwise; one seed of what is trained shows nothing, nor do several "
+    "that have the same number, unless the claim is that very number. A run that "
     "diverged counts as the worst there is: an accuracy of 0, an infinite loss, a target never "
     "reached. So a claim can be shown because the other side diverged; the note below the table "
     "then says so."

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +180,41 @@ def test_one_number_of_several_seeds_shows_nothing():
         one.runs[0].metrics["test/loss"] = loss
     (found,) = judge("c", lower, evidence(a, b)).findings
     assert (found.values, found.verdict) == ({"1": -1.0}, NOT_SHOWN)
+
+
+@pytest.mark.parametrize("made", [{"below": -0.001}, {"above": 0.001}, {"above": -1, "below": 1}])
+def test_the_same_number_on_every_seed_shows_nothing(made):
+    """One sample of 360, whatever float32 makes of it: the next seed is as free as ever."""
+    correct = (342, 339, 345)
+    a = accuracies("A", [float(np.float32((n - 1) / 360)) for n in correct])
+    b = accuracies("B", [float(np.float32(n / 360)) for n in correct])
+    (found,) = judge("c", claim("difference", than="B", **made), evidence(a, b)).findings
+    assert found.verdict == NOT_SHOWN
+    assert found.text == "-0.002778 (the same on every seed, which tells nothing)"
+
+
+def test_whole_rounds_that_coincide_show_nothing():
+    a = [run(i, curve=(0.1, 0.6)) for i in (1, 2)]
+    b = [run(i, curve=(0.1, 0.1, 0.6)) for i in (1, 2)]
+    made = claim("ratio", than="B", metric="val/accuracy", take="rounds", target=0.5, below=1)
+    assert judge("c", made, evidence(series("A", a), series("B", b))).verdict == NOT_SHOWN
+
+
+@pytest.mark.parametrize(("coverage", "verdict"), [((1.0, 1.0), SHOWN), ((0.9, 0.9), OPPOSITE)])
+def test_a_claim_that_a_number_is_exactly_so_is_about_every_run(coverage, verdict):
+    runs = [run(i) for i in (1, 2)]
+    for one, share in zip(runs, coverage, strict=True):
+        one.participation["coverage"] = share
+    made = claim(metric="participation/coverage", above=1, below=1)
+    assert judge("c", made, evidence(series("A", runs))).verdict == verdict
+
+
+def test_that_every_run_diverged_is_no_coincidence():
+    runs = [run(i, status="diverged") for i in (1, 2)]
+    assert judge("c", claim(below=0.5), evidence(series("A", runs))).verdict == SHOWN
+    both = evidence(series("A", runs), series("B", runs))
+    made = claim("difference", than="B", above=0)  # neither is better for it
+    assert judge("c", made, both).verdict == NOT_SHOWN
 
 
 def test_a_number_alone_is_its_own_interval():

@@ -38,8 +38,8 @@ def entry(name="mini-x"):
 
 @pytest.fixture
 def outcome():
-    runs = {name: [run(i, v, curve=(0.1, v)) for i, v in ((1, a), (2, a + 0.02))]
-            for name, a in ((NASTY, 0.9), ("B", 0.5))}  # fmt: skip
+    runs = {name: [run(i, v, curve=(0.1, v)) for i, v in enumerate(values, start=1)]
+            for name, values in ((NASTY, (0.90, 0.92)), ("B", (0.505, 0.515)))}  # fmt: skip
     found = evidence(*(series(name, own, eta="eta 1") for name, own in runs.items()))
     made = claim("difference", of=NASTY, than="B", above=0.1, note="because")
     return Outcome(
