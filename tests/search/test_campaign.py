@@ -160,11 +160,17 @@ def test_a_run_whose_worker_died_starts_again_and_the_rows_of_the_dead_one_are_d
     assert record.scores == [0.4]
 
 
-def test_only_the_first_seed_of_a_trial_is_stopped_early(disk):
+def worse(values, seed):
+    """No run ends badly, but every further seed of a config is worse than all first ones."""
+    return "complete", 0, 40 - seed
+
+
+@pytest.mark.parametrize("end", [well, worse])
+def test_only_the_first_seed_of_a_trial_is_stopped_early(disk, end):
     config = config_of(
         {"A": GRID}, trials=8, seeds=2, scheduler="asha", grace=2, reduction=2, confirm_seeds=1
     )
-    night = Night(config, disk, end=well)
+    night = Night(config, disk, end=end)
     night.work()
     pruned = {(r.kind, r.seed) for r in disk.records() if r.status == "pruned"}
     assert pruned == {("trial", 40)}

@@ -78,6 +78,14 @@ def test_each_config_once_and_then_the_winner_on_fresh_seeds():
     assert (lane.done, lane.planned, lane.planned_confirmations) == (3, 3, 2)
 
 
+def test_methods_of_the_same_space_are_tried_at_points_of_their_own():
+    config = config_of({"A": DRAWN, "B": DRAWN})
+    lanes = [Lane(config.method(m), config.settings.search, [].append) for m in ("A", "B")]
+    one, other = (lane.next()["searched"] for lane in lanes)
+    assert one.keys() == other.keys()
+    assert one != other
+
+
 @pytest.mark.parametrize("status", ["diverged", "failed", "pruned"])
 def test_without_a_complete_config_nothing_is_confirmed(status):
     jobs = work(lane_of(TWO), lambda job: (status, 0.1))
@@ -143,6 +151,28 @@ def test_several_winners_are_confirmed_and_the_best_on_fresh_seeds_is_reported()
     assert lane.chosen.number == 0
     assert [(r.number, r.seed) for r in lane.reported] == [(0, 41), (0, 42)]
     assert lane.planned_confirmations == 4
+
+
+def test_of_several_winners_the_smallest_on_fresh_seeds_is_reported_where_that_is_best():
+    lane = lane_of(TWO, confirm_top=2, mode="min")
+    scores = {TRIAL: [0.3, 0.2, 0.9], CONFIRMATION: [0.25, 0.3, 0.1]}
+    jobs = work(lane, lambda job: ("complete", scores[job["kind"]][job["number"]]))
+    assert asked(jobs)[3:] == [(CONFIRMATION, n, s) for n in (1, 0) for s in (41, 42)]
+    assert lane.chosen.number == 0
+
+
+def test_a_winner_that_fails_on_a_fresh_seed_has_the_worst_score_there():
+    lane = lane_of(TWO, confirm_top=2)
+    scores = {TRIAL: [0.7, 0.8, 0.1], CONFIRMATION: [0.75, 0.9, 0.9]}
+
+    def end(job):
+        if (job["kind"], job["number"], job["seed"]) == (CONFIRMATION, 1, 42):
+            return ("failed",)
+        return "complete", scores[job["kind"]][job["number"]]
+
+    work(lane, end)
+    assert [c.number for c in lane.winners] == [1, 0]
+    assert lane.chosen.number == 0  # 0.75 against the mean of 0.9 and 0
 
 
 def test_a_space_is_widened_where_its_winner_is_on_an_edge():

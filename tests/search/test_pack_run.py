@@ -77,6 +77,22 @@ def test_what_members_report_after_a_round_goes_out_in_one_message(computation):
     assert [e["seconds"] for e in sent[-1]] == [6.0] * 3
 
 
+def test_a_report_on_the_way_tells_a_members_share_of_the_time(computation, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("fltune.search.trainable.time.monotonic", lambda: now[0])
+
+    def run(make, on_end):
+        for round, now[0] in ((2, 6.0), (4, 9.0)):
+            make(round, 0, 1, 2)
+        return end_all(on_end, [result() for _ in range(3)])
+
+    jobs, search = jobs_of(3, scheduler="asha")
+    sent = []
+    computation(run)
+    run_together(jobs, search, sent.append, list)
+    assert [[e["seconds"] for e in message] for message in sent[:2]] == [[2.0] * 3, [3.0] * 3]
+
+
 def test_without_a_scheduler_the_rows_of_all_go_out_together(computation):
     def run(make, on_end):
         for round in (2, 4, 6, 8):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fake_workers import DRAWN, Disk, Night, config_of
+from fake_workers import DRAWN, Disk, Night, config_of, well
 from rich.console import Console
 
 from fltune.report.summary import Summary, summarise
@@ -132,6 +132,19 @@ def test_a_store_that_fails_at_any_call_gets_all_in_the_end_and_nothing_twice(
     failures = said.getvalue().count("the tracking store failed:")
     assert failures <= len(list(failing))
     assert finish(again, campaign)
+
+
+def test_every_seed_of_a_config_is_a_run_of_its_own(tmp_path):
+    config = config_of({"A": DRAWN}, trials=2, seeds=2)
+    campaign = Night(config, Disk(tmp_path), end=well).work()
+    store = FakeStore()
+    recorder, _ = recorder_of(config, store.tree)
+    assert recorder.start(campaign.records)
+    recorder.close()
+    ended = {(r.number, r.seed) for r in campaign.records if r.kind == "trial"}
+    assert {seed for _, seed in ended} == {40, 41}
+    trials = [key[2:] for key in store.written if key[1] == "trial"]
+    assert {(n, 40 if seed is None else seed) for n, seed in trials} == ended
 
 
 def test_a_store_that_stays_away_is_named_once_and_asked_rarely(searched):

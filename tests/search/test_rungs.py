@@ -220,6 +220,15 @@ def test_median_is_the_rule_of_the_paper(histories, own, maximize):
         assert stopped == expected
 
 
+def test_median_counts_a_round_once_that_is_told_again():
+    rungs = MedianStopping(True, rounds=30, grace=2, min_trials=1)
+    for scores in ({2: 0.2, 4: 0.4, 6: 0.9}, {2: 0.2, 4: 0.4}):  # it began anew, as after a loss
+        rungs.replay(0, scores)
+    assert rungs.stop(1, 6, 0.49)  # below 0.5, the mean of the three
+    assert not rungs.stop(2, 4, 0.31)
+    assert rungs.stop(3, 4, 0.29)
+
+
 def test_median_counts_diverged_trials_as_the_worst():
     rungs = MedianStopping(True, rounds=30, grace=2, min_trials=3)
     for n in range(3):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fltune.errors import ConfigError, FltuneError
-from fltune.search.record import TrialRecord
+from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
 from fltune.search.state import DiskFullError, Log, SearchState
 
 
@@ -128,6 +128,13 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     for seed, status in ((0, "complete"), (1, "failed"), (0, "complete")):
         state.trials.append(TrialRecord("A", "trial", 0, {}, seed, status).as_json())
     assert [(r.seed, r.status) for r in state.records()] == [(0, "complete"), (1, "failed")]
+
+
+def test_a_confirmation_and_a_later_trial_on_its_seed_are_two_runs(tmp_path):
+    state = begun(tmp_path, "one")
+    for kind in (CONFIRMATION, TRIAL):  # an extension may search on what was a fresh seed
+        state.trials.append(TrialRecord("A", kind, 0, {}, 1, "complete").as_json())
+    assert [r.kind for r in state.records()] == [CONFIRMATION, TRIAL]
 
 
 def test_a_finished_search_that_is_asked_for_more_is_not_finished(tmp_path):
