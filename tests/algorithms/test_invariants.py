@@ -266,6 +266,12 @@ def test_communication_is_that_of_the_table(name, problem):
 
 
 def test_fedgate_option_one_spares_the_model():
-    """The one method of the table whose cost hangs on a setting."""
+    """A method of the table whose cost hangs on a setting."""
     run = Run("fedgate", Full(), rounds=3, settings={"option": "I"}).fit()
     assert run.recorded.bits[-1] == (3 * CLIENTS * 32 * 5, 3 * CLIENTS * 32 * 5)
+
+
+def test_fedawe_that_clips_sends_two_models():
+    """Another one: the models that its clients started from go up too."""
+    run = Run("fedawe", Full(), rounds=3, settings={"clip_norm": 1.0}).fit()
+    assert run.recorded.bits[-1] == (3 * CLIENTS * 32 * 5, 2 * 3 * CLIENTS * 32 * 5)

@@ -62,6 +62,13 @@ def test_memory_grows_with_the_clients_seen_only(state):
     assert state.gather(torch.arange(100))["last"].tolist() == list(range(100))
 
 
+def test_there_is_no_room_for_more_clients_than_there_are():
+    state = ClientState(TEMPLATE, num_clients=5)
+    for clients in (ids(0, 1, 2), ids(3), ids(4)):
+        state.scatter(clients, state.gather(clients))
+    assert [block.count for block in state._blocks] == [3, 2]
+
+
 def test_an_empty_cohort_and_no_state_at_all(state):
     state.scatter(ids(), {"c": torch.empty(0, 2), "last": ids()})
     assert state.seen == 0

@@ -158,6 +158,34 @@ def test_weights_of_the_aggregate(algorithm):
     torch.testing.assert_close(recorded.x[0], share * alone[0] + (1 - share) * alone[1])
 
 
+@pytest.mark.parametrize(("weighting", "share"), [("uniform", 0.5), ("samples", 0.25)])
+def test_the_training_loss_is_weighted_as_the_aggregate_is(weighting, share):
+    def loss(*cohort):
+        data, sgd = quadratics(A, B, counts=[1, 3]), LocalSGD(0.1, steps=1, batch_size=None)
+        algorithm = FedAvg(weighting=weighting)
+        _, module = fit(data, x0=[3.0, 3.0], cohorts=[list(cohort)], algorithm=algorithm, sgd=sgd)
+        return float(module.round_metrics["train/loss"])
+
+    assert loss(0) != pytest.approx(loss(1))
+    assert loss(0, 1) == pytest.approx(share * loss(0) + (1 - share) * loss(1))
+
+
+def test_the_server_draws_anew_in_every_round_of_every_seed():
+    def keys(seed):
+        found = []
+
+        class Notes(FedAvg):
+            def aggregate(self, x, server, message, info):
+                found.append(int(info.key))
+                return super().aggregate(x, server, message, info)
+
+        fit(quadratics(A, B), cohorts=[[0, 1]] * 3, algorithm=Notes(), seed=seed)
+        return found
+
+    assert len({*keys(0), *keys(1)}) == 6
+    assert keys(0) == keys(0)
+
+
 class Sends(Algorithm):
     down, up = 2.0, 1.5
 
