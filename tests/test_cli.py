@@ -394,3 +394,11 @@ def test_quiet_leaves_the_table_and_with_json_the_object_only(call, file, monkey
     lines = out.splitlines()
     assert len(lines) == 1
     assert (json.loads(lines[0])["name"] == "n") if "--json" in options else lines == ["the table"]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_experiment_that_failed_among_others_is_exit_code_1(call, monkeypatch, failed):
+    found = {"experiments": []}
+    monkeypatch.setattr("fltune.reproduce.many.reproduce_all", lambda *args: (failed, found))
+    code, out, _ = call("reproduce", "all", "--json")
+    assert (code, json.loads(out)) == (int(failed), found)

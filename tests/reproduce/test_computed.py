@@ -6,9 +6,8 @@ import yaml
 
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
-from fltune.reproduce import rates
+from fltune.reproduce import clients, rates
 from fltune.reproduce.catalogue import Entry
-from fltune.reproduce.clients import cosines
 from fltune.reproduce.computed import COMPUTATIONS, Computed, Setup, compute
 from fltune.reproduce.formulas import coverage
 from fltune.reproduce.rates import cyclic_rates
@@ -58,11 +57,28 @@ def test_gradients_of_like_clients_point_the_same_way():
     assert all(0 <= share <= 1 for share in found["two classes: share above 0"])
 
 
-@pytest.mark.parametrize(("clients", "shown"), [(7, 7), (20, 20), (39, 20), (45, 20)])
-def test_no_more_clients_are_compared_than_the_papers_map_has(clients, shown):
+def test_cosines_of_pairs_are_counted_once_and_nobody_is_like_itself(monkeypatch):
+    one = np.array([[1.0, 0.5, -0.3], [0.5, 1.0, 0.2], [-0.3, 0.2, 1.0]])
+    monkeypatch.setattr(clients, "cosines", lambda world, seed: one if seed == 0 else np.eye(3))
+    found = clients.gradient_cosines(Setup({}, {"one": None}, 2)).values
+    assert found["one: mean"] == pytest.approx([0.4 / 3, 0.0])
+    assert found["one: smallest"] == [-0.3, 0.0]
+    assert found["one: share above 0"] == pytest.approx([2 / 3, 0.0])
+    assert found["one: most alike others"] == [2.0, 0.0]
+
+
+def test_a_seed_is_that_of_the_initial_model_too():
     model = {"name": "mlp", "hidden": [4]}
-    world = Experiment.parse({"data": {"name": "digits", "clients": clients}, "model": model})
-    assert cosines(world, 0).shape == (shown, shown)
+    world = Experiment.parse({"data": {"name": "digits", "clients": 5}, "model": model})
+    there = clients.cosines(world.with_values({"seed": 1}), 1)
+    assert np.array_equal(clients.cosines(world, 1), there)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(7, 7), (20, 20), (39, 20), (45, 20)])
+def test_no_more_clients_are_compared_than_the_papers_map_has(count, shown):
+    model = {"name": "mlp", "hidden": [4]}
+    world = Experiment.parse({"data": {"name": "digits", "clients": count}, "model": model})
+    assert clients.cosines(world, 0).shape == (shown, shown)
 
 
 def computed(tmp_path, name, **more):

@@ -101,6 +101,7 @@ def test_a_claim_has_to_hold_in_every_cell():
     assert judged.verdict == OPPOSITE
     assert judge("c", claim(above=0.8, where={"eta": "low"}), found).verdict == SHOWN
     assert worst([SHOWN, NOT_SHOWN]) == NOT_SHOWN
+    assert worst([NOT_SHOWN, OPPOSITE, SHOWN]) == OPPOSITE
     assert worst([]) == NOT_SHOWN
 
 
