@@ -186,6 +186,7 @@ def test_resumed_search_repeats_nothing(store, reader, name):
         resumed.finish({"server.lr": 1}, ROWS, {})
         again.finish()
     assert (again.run.id, resumed.run.id) == (tree.run.id, branch.run.id)
+    assert other != seed  # another winner on the same fresh seed
     assert reader.children(branch.run.id) == {trial, seed, other}
     assert len(reader.curve(trial, "val/accuracy")) == 3
     assert reader.artifact(tree.run.id, "search.yaml") == "a: 2\n"
