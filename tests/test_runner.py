@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,6 +123,15 @@ def test_a_resumed_run_saves_all_its_cohorts(tmp_path):
     cut_off_and_resumed(experiment(), 3, checkpoint, save_participation=trace)
     pattern = build(experiment()).datamodule.participation
     assert read_rounds(trace) == [next(iter(pattern)) for _ in range(4)]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_run_whose_validation_loss_is_no_number_has_diverged(bad):
+    data = load_data(experiment().data, 0)
+    spoilt = replace(data, val=replace(data.val, x=torch.full_like(data.val.x, bad)))
+    result = run(experiment(rounds=3), data=spoilt)
+    assert result.stop_reason is StopReason.DIVERGED
+    assert result.message.startswith("diverged by round 2: validation loss ")
 
 
 def test_a_diverged_run_saves_the_rounds_that_it_made(tmp_path):

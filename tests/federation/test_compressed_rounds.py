@@ -12,7 +12,8 @@ from fltune.algorithms.fedavg import FedAvg
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.federation import LocalProblem, LocalSGD
-from fltune.federation.compression import COMPRESSORS, Compressor, Grid, TopK
+from fltune.federation.compression import COMPRESSORS, Compressor, Grid, RandK, TopK
+from fltune.federation.compression.messages import send
 
 A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]], [[3.0, -0.5], [-0.5, 1.0]]]
 B = [[1.0, 0.0], [-1.0, 2.0], [0.5, -1.0]]
@@ -43,6 +44,14 @@ class Watched(FedAvg):
     def aggregate(self, x, server, message, info):
         self.log[-1] = (*self.log[-1], message["update"].clone())
         return super().aggregate(x, server, message, info)
+
+
+def test_each_entry_of_a_message_has_draws_of_its_own():
+    v = normal(4, 50)
+    stored = {"memory@b": torch.zeros_like(v)}
+    sent = send(RandK(5), ("a", "b"), {"a": v, "b": v}, stored, keys(4)).message
+    assert torch.equal(sent["a"], RandK(5)(v, keys(4)))
+    assert not any(torch.equal(*rows) for rows in zip(sent["a"], sent["b"], strict=True))
 
 
 @pytest.mark.parametrize("strategy", ["loop", "stacked"])
