@@ -33,6 +33,13 @@ def test_chains_are_there_for_their_share():
         assert mean == pytest.approx(p, abs=5 * deviation)
 
 
+def test_chains_go_on_from_where_they_were():
+    whole, stopped, resumed = (Markov(0.5, mean_spell=6).bind(40, 0) for _ in range(3))
+    start = record(stopped, 5)
+    resumed.load_state_dict(stopped.state_dict())
+    assert start + record(resumed, 5) == record(whole, 10)
+
+
 def test_chains_start_in_their_stationary_state():
     """Binomial(2000, 0.3) in each of the first rounds; five standard deviations are 103."""
     drawn = record(Markov(0.3, mean_spell=20).bind(2000, 0), 4)
