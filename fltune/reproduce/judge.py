@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fltune.report.statistics import Interval, coincide
 from fltune.reproduce.claims import Claim
@@ -40,6 +40,9 @@ class Finding:
         low, high: the 95% interval of the mean; the mean itself where it is exact, NaN where one
             seed is all there is, or all have the same number.
         verdict: on the claim in this cell.
+        bound: where runs never reached a target, which counts as a round more than they have made,
+            what the mean is a bound of: ``≤`` if it would be smaller had they gone on, ``≥`` if
+            larger, ``≶`` if some values would be this and some that.
     """
 
     cell: str
@@ -48,12 +51,17 @@ class Finding:
     low: float
     high: float
     verdict: str
+    bound: str = ""
 
     @property
     def text(self) -> str:
         """The number with its interval."""
         if not self.values:
             return "cannot be told"
+        return f"{self.bound} {self._number}" if self.bound else self._number
+
+    @property
+    def _number(self) -> str:
         if self.low == self.high:
             return number(self.mean)
         if math.isnan(self.low):
@@ -98,7 +106,12 @@ def judge(name: str, claim: Claim, evidence: Evidence) -> Judgement:
     findings = []
     for cell in cells:
         label = ", ".join(cell.values()) if len(cells) > 1 else ""
-        findings.append(_finding(label, claim, by_seed(evidence, claim, cell)))
+        values = by_seed(evidence, claim, cell)
+        finding = _finding(label, claim, values)
+        if claim.take == "rounds":
+            later = by_seed(evidence.unending(), claim, cell)
+            finding = replace(finding, bound=_bound(values, later))
+        findings.append(finding)
     return _judgement(name, claim, findings)
 
 
@@ -117,6 +130,13 @@ def _judgement(name: str, claim: Claim, findings: list[Finding]) -> Judgement:
 def worst(verdicts: Iterable[str]) -> str:
     """Return the worst of some verdicts; not shown where there are none."""
     return min(verdicts, key=WORST_FIRST.index, default=NOT_SHOWN)
+
+
+def _bound(values: BySeed, later: BySeed) -> str:
+    """Compare values with those of runs that would have missed their target for much longer."""
+    lower = any(later[seed] < value for seed, value in values.items())
+    higher = any(later[seed] > value for seed, value in values.items())
+    return {(True, False): "≤", (False, True): "≥", (True, True): "≶"}.get((lower, higher), "")
 
 
 def _finding(cell: str, claim: Claim, values: BySeed) -> Finding:

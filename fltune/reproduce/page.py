@@ -24,7 +24,8 @@ NOTE = (
     "that have the same number, unless the claim is that very number. A run that "
     "diverged counts as the worst there is: an accuracy of 0, an infinite loss, a target never "
     "reached. So a claim can be shown because the other side diverged; the note below the table "
-    "then says so."
+    "then says so. A number with ≤ or ≥ is of runs that never reached a target, which counts as a "
+    "round more than they made."
 )
 
 

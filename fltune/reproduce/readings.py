@@ -22,6 +22,8 @@ from fltune.search.record import TrialRecord
 Cell = Mapping[str, str]
 """A label for each axis."""
 BySeed = dict[int, float]
+AGE = 10**9
+"""Rounds that no run makes."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ class Evidence:
     def found(cls, lanes: Mapping[str, Lane]) -> Evidence:
         """Return the series of a search with their confirmed runs."""
         return cls(_found(lane) for lane in lanes.values())
+
+    def unending(self) -> Evidence:
+        """Return the same runs, as if none that missed its target had reached it in an age."""
+        return Evidence(replace(one, rounds=AGE) for one in self.series.values())
 
     @property
     def axes(self) -> dict[str, list[str]]:

@@ -194,6 +194,34 @@ def test_the_same_number_on_every_seed_shows_nothing(made):
     assert found.text == "-0.002778 (the same on every seed, which tells nothing)"
 
 
+def test_a_number_of_runs_that_never_came_to_the_target_is_a_bound():
+    never, late, soon = (0.1, 0.1, 0.1), (0.1, 0.1, 0.6), (0.6, 0.7, 0.7)
+    cells = {"p": ([soon, late], [never, never]), "q": ([late, soon], [late, late])}
+    parts = [
+        series(name, [run(i, curve=c) for i, c in enumerate(curves, start=1)], e=cell)
+        for cell, both in cells.items()
+        for name, curves in zip("AB", both, strict=True)
+    ]
+    rounds = {"metric": "val/accuracy", "take": "rounds", "target": 0.5, "below": 9}
+
+    def texts(statistic, of, than=None, **keys):
+        made = claim(statistic, of=of, than=than, **rounds, **keys)
+        return [finding.text for finding in judge("c", made, evidence(*parts)).findings]
+
+    p, q = {"where": {"e": "p"}}, {"where": {"e": "q"}}
+    assert texts("ratio", "A", "B", **p)[0].startswith("≤ 0.1818 [")  # of 1 / 11 and 3 / 11
+    assert texts("ratio", "B", "A", **p)[0].startswith("≥ 7.333 [")
+    assert texts("difference", "B", "A", **p)[0].startswith("≥ 9 [")
+    assert texts("level", "B", **p) == ["≥ 11 (the same on every seed, which tells nothing)"]
+    assert texts("ratio", "A", "B", **q)[0].startswith("0.6667 [")
+    assert texts("level", "A", **p)[0].startswith("2 [")
+    assert texts("smallest_step", "B", along="e", labels=["q", "p"])[0].startswith("≥ 8 (")
+    mixed = [series("A", [run(1, curve=never), run(2, curve=late)])]
+    mixed += [series("B", [run(1, curve=late), run(2, curve=never)])]
+    (found,) = judge("c", claim("ratio", than="B", **rounds), evidence(*mixed)).findings
+    assert found.text.startswith("≶ 1.97 [")
+
+
 def test_whole_rounds_that_coincide_show_nothing():
     a = [run(i, curve=(0.1, 0.6)) for i in (1, 2)]
     b = [run(i, curve=(0.1, 0.1, 0.6)) for i in (1, 2)]
