@@ -257,9 +257,9 @@ def _read(run: TrialRecord, series: Series, reading: Reading, budget: float) -> 
     values = _values(run.rows, reading)
     if len(values) < (2 if reading.take == "sd" else 1):  # a metric that is logged now and then
         return math.nan
-    if reading.take == "best":
-        return max(values) if natural_mode(reading.metric) == "max" else min(values)
     last = values[-reading.over :]
+    if reading.take == "best":
+        return max(last) if natural_mode(reading.metric) == "max" else min(last)
     return float(np.mean(last) if reading.take == "mean" else np.std(last, ddof=1))
 
 

@@ -19,6 +19,7 @@ def one(made, *runs, budget=math.inf, **options):
         ({"take": "mean", "over": 2}, 0.65),
         ({"take": "sd", "over": 2}, 0.1 / math.sqrt(2)),
         ({"take": "best"}, 0.7),
+        ({"take": "best", "over": 1}, 0.6),
         ({"take": "rounds", "target": 0.5}, 2),
         ({"take": "rounds", "target": 0.9}, 11),
         ({"take": "last", "metric": "comm/up_bits"}, 100),
