@@ -65,10 +65,9 @@ class Finding:
         if self.low == self.high:
             return number(self.mean)
         if math.isnan(self.low):
-            why = (
-                "one seed tells" if len(self.values) == 1 else "the same on every seed, which tells"
-            )
-            return f"{number(self.mean)} ({why} nothing)"
+            alone = len(self.values) == 1
+            why = "one seed tells nothing" if alone else "the same on every seed: no interval"
+            return f"{number(self.mean)} ({why})"
         return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"
 
 

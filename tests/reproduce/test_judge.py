@@ -191,7 +191,7 @@ def test_the_same_number_on_every_seed_shows_nothing(made):
     b = accuracies("B", [float(np.float32(n / 360)) for n in correct])
     (found,) = judge("c", claim("difference", than="B", **made), evidence(a, b)).findings
     assert found.verdict == NOT_SHOWN
-    assert found.text == "-0.002778 (the same on every seed, which tells nothing)"
+    assert found.text == "-0.002778 (the same on every seed: no interval)"
 
 
 def test_a_number_of_runs_that_never_came_to_the_target_is_a_bound():
@@ -212,7 +212,7 @@ def test_a_number_of_runs_that_never_came_to_the_target_is_a_bound():
     assert texts("ratio", "A", "B", **p)[0].startswith("≤ 0.1818 [")  # of 1 / 11 and 3 / 11
     assert texts("ratio", "B", "A", **p)[0].startswith("≥ 7.333 [")
     assert texts("difference", "B", "A", **p)[0].startswith("≥ 9 [")
-    assert texts("level", "B", **p) == ["≥ 11 (the same on every seed, which tells nothing)"]
+    assert texts("level", "B", **p) == ["≥ 11 (the same on every seed: no interval)"]
     assert texts("ratio", "A", "B", **q)[0].startswith("0.6667 [")
     assert texts("level", "A", **p)[0].startswith("2 [")
     assert texts("smallest_step", "B", along="e", labels=["q", "p"])[0].startswith("≥ 8 (")
