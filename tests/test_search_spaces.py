@@ -14,11 +14,11 @@ CASES = [(stem, name) for stem, config in CONFIGS.items() for name in config.met
 
 
 @pytest.mark.parametrize(("stem", "name"), CASES, ids=["-".join(case) for case in CASES])
-def test_two_rounds_of_every_method(stem, name):
+def test_three_rounds_of_every_method(stem, name):
     method = CONFIGS[stem].method(name)
-    experiment = method.experiment(method.first_values()).with_values({"rounds": 2})
+    experiment = method.experiment(method.first_values()).with_values({"rounds": 3})
     result = fltune.run(experiment, test=False)
-    assert (result.rounds, result.stop_reason.value) == (2, "completed")
+    assert (result.rounds, result.stop_reason.value) == (3, "completed")
     assert result.metrics["val/loss"] < 10
     assert result.comm["up_bits"] > 0
 

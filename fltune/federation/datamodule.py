@@ -315,7 +315,7 @@ def _multiplicity(clients: Tensor, times: Counter[int] | None) -> Tensor:
     """Return how often each client was drawn, int64 [C]; 1 if nobody counts."""
     if times is None:
         return torch.ones_like(clients)
-    return torch.tensor([times[i] for i in clients.tolist()])
+    return torch.tensor([times[i] for i in clients.tolist()]).to(clients)
 
 
 class RoundLoader:

@@ -57,7 +57,7 @@ def solve_stage_ends(etas: Sequence[float], rounds: int) -> list[int]:
         ValueError: more stages than rounds.
     """
     if len(etas) > rounds:
-        raise ValueError(f"{len(etas)} stages do not fit into {rounds} rounds")
+        raise ValueError(f"{len(etas)} stages need as many rounds; there are {rounds}")
     inverse = [1.0 / eta for eta in etas]
     w2 = rounds / sum(inverse)
     total, ends = 0.0, [0]

@@ -249,10 +249,11 @@ def test_problems_of_stage_lists_name_the_number_of_stages():
         "server.betas": {"stages": {"choice": [0.5, 1.0]}},
     }
     found = problems_of(space, server={"name": "multistage"})
-    assert found[0] == (
-        "server.stage_ends where server.stages = 31: 31 stages need as many rounds; there are 30"
-    )
-    assert found[1].startswith("server.betas = 1.0")
+    assert found[:2] == [
+        "server.stages = 31: server: 31 stages need as many rounds; there are 30 (rounds)",
+        "server.stage_ends where server.stages = 31: 31 stages need as many rounds; there are 30",
+    ]
+    assert found[2].startswith("server.betas = 1.0")
 
 
 def test_a_space_of_thousands_of_combinations_is_judged_in_a_bounded_number(monkeypatch):

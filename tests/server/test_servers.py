@@ -169,7 +169,7 @@ def test_a_stage_too_short_for_a_round_lasts_one():
     assert solve_stage_ends([2.0, 0.2, 0.02], 50) == [1, 5, 50]
     assert solve_stage_ends([9.0, 9.0, 0.001], 4) == [1, 2, 4]
     assert solve_stage_ends([2.0, 1.0, 0.5], 3) == [1, 2, 3]
-    with pytest.raises(ValueError, match="3 stages do not fit into 2 rounds"):
+    with pytest.raises(ValueError, match="3 stages need as many rounds; there are 2"):
         MultistageFedGM().prepare(2)
 
 
