@@ -28,7 +28,6 @@ from fltune.report.table import (
     short,
     values_text,
     warnings_of,
-    winner_numbers,
 )
 from fltune.search.lane import Lane
 from fltune.search.objective import Objective, natural_mode
@@ -178,8 +177,9 @@ def build_report(
     search = next(iter(lanes.values())).search
     goal = None if target is None else _goal(search, lanes, target)
     rows = []
+    ranks = summary.ranks
     for cell, methods in summary.by_cell().items():
-        for rank, (name, method) in enumerate(methods, start=1):
+        for name, method in methods:
             lane = lanes[name]
             chosen = lane.chosen
             rows.append(
@@ -187,7 +187,7 @@ def build_report(
                     name=name,
                     title=own_name(name, method),
                     scenario=cell,
-                    rank=rank,
+                    rank=ranks[name],
                     summary=method,
                     reach=None if goal is None else Reach.of(lane.reported, goal),
                     missing=missing(lane) if resume else "",
@@ -264,9 +264,8 @@ def print_report(report: Report, console: Console) -> None:
     """Print the table of results, then what it has no room for."""
     from fltune.report.pivot import print_pivot
 
-    winners = winner_numbers(report.lanes)
     seeds = report.search.confirm_seeds
-    print_summary(report.summary, console, report.hint, seeds, winners)
+    print_summary(report.summary, console, report.hint, seeds)
     if len(report.cells) > 1:
         print_pivot(report, console)
     print_costs(report, console)

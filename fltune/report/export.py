@@ -8,6 +8,7 @@ is not known:
     method             the method's own name
     kind               method, or reference: a row beside the methods, without rank and test
     best               the winner's values, a JSON object of dotted names; a reference's values
+    winner             the number of its trial, as in `explain NAME/METHOD#NUMBER`
     val                the winner's score in the search, on validation data
     test_metric        test/accuracy, or test/loss
     test_mean, test_std, test_low, test_high, seeds
@@ -55,6 +56,7 @@ COLUMNS = (
     "method",
     "kind",
     "best",
+    "winner",
     "val",
     "test_metric",
     "test_mean",
@@ -83,7 +85,7 @@ COLUMNS = (
 )
 
 COUNTS = (
-    *("client_samples", "trials", "pruned", "diverged", "failed", "optimism"),
+    *("winner", "client_samples", "trials", "pruned", "diverged", "failed", "optimism"),
     *("seeds_diverged", "seeds_failed"),
 )
 """Columns that are attributes of a summary."""

@@ -131,13 +131,13 @@ def _space(lane: Lane) -> list[str]:
 
 
 def _results(report: Report) -> str:
-    heads = ["method", "rank", "best values", report.summary.metric, f"{report.headline} ± 95%"]
-    heads += ["difference to best"]
+    heads = ["method", "rank", "winner", "best values", report.summary.metric]
+    heads += [f"{report.headline} ± 95%", "difference to best"]
     if report.goal is not None:
         heads.append(report.goal.label)
     heads += ["uplink", "downlink", "client samples", "trials", "pruned, diverged, failed"]
     heads += ["winner on an edge", "optimism"]
-    texts = (1, len(heads) - 3)
+    texts = (2, len(heads) - 3)
     tables = ""
     for number, (scenario, rows) in enumerate(report.cells.items()):
         label = f"{scenario}: ranked" if scenario else "Ranked"
@@ -162,7 +162,7 @@ def _results(report: Report) -> str:
 def _reference(reference: Reference, heads: int) -> list[str]:
     """Return the cells of a row beside the methods: no rank, no difference, no search."""
     values = "\n".join(f"{k} = {short(v)}" for k, v in reference.values.items())
-    known = ["reference", values, "-", reference.test_text]
+    known = ["reference", "-", values, "-", reference.test_text]
     cells = [*known, *["-"] * (heads - len(known) - 1)]
     cells[heads - SAMPLES_FROM_END - 1] = f"{reference.client_samples:,.0f} a run"
     return cells
@@ -173,6 +173,7 @@ def _result(row: Row) -> list[str]:
     best = "\n".join(f"{k} = {short(v)}" for k, v in m.shown.items())
     cells = [
         str(row.rank),
+        "-" if m.winner is None else f"#{m.winner}",
         best or nothing_chosen(m),
         "-" if m.val is None else f"{m.val:.4f}",
         tested_text(m),

@@ -27,6 +27,7 @@ class MethodSummary:
         val: the winner's score on validation data, from the search; where nothing was to be chosen,
             its mean on fresh seeds.
         metrics: by name, the interval over confirmation seeds (``test/accuracy`` ...).
+        winner: the number of its trial; None where there were no trials.
         trials, pruned, diverged, failed: counts of configs.
         seeds_diverged: confirmation runs that diverged; an accuracy counts as 0 there, a loss is
             left out.
@@ -58,6 +59,7 @@ class MethodSummary:
     seeds_diverged: int
     edges: dict[str, str]
     client_samples: int
+    winner: int | None = None
     bits_up: float | None = None
     bits_down: float | None = None
     seeds_failed: int = 0
@@ -169,6 +171,15 @@ class Summary:
             cells[method.cell].append((name, method))
         return cells
 
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The methods' places in their scenarios, from 1."""
+        return {
+            name: rank
+            for methods in self.by_cell().values()
+            for rank, (name, _) in enumerate(methods, start=1)
+        }
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values; NaN (an interval of one seed) becomes null."""
         methods = {}
@@ -240,6 +251,7 @@ def summarise_method(lane: Lane) -> MethodSummary:
         best=dict(best.values) if best else {},
         shown=lane.method.readable(best.values) if best else {},
         val=val,
+        winner=best.number if best and candidates else None,
         metrics={n: i for n, i in intervals.items() if i is not None},
         trials=len(candidates),
         seeds_diverged=sum(r.status == "diverged" for r in confirmed),

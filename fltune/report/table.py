@@ -14,7 +14,6 @@ from fltune.report.markdown import literal, markdown_table
 from fltune.report.statistics import Comparison, Interval
 from fltune.report.summary import MethodSummary, Summary
 from fltune.search.edges import Edge
-from fltune.search.lane import Lane
 
 ALL_EQUAL = "all equal: by the same on every seed, so that no p can be told"
 
@@ -42,19 +41,7 @@ def interval_text(interval: Interval | None) -> str:
     return f"{interval.mean:.4f} ± {interval.high - interval.mean:.4f}"
 
 
-def winner_numbers(lanes: Mapping[str, Lane]) -> dict[str, int]:
-    """Return by method the number of its winner's trial, where there were trials."""
-    chosen = {name: lane.chosen for name, lane in lanes.items() if lane.tried}
-    return {name: best.number for name, best in chosen.items() if best is not None}
-
-
-def print_summary(
-    summary: Summary,
-    console: Console,
-    hint: str,
-    seeds: int,
-    winners: Mapping[str, int] | None = None,
-) -> None:
+def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> None:
     """Print the ranked methods of each scenario, the warnings, and the hint how to see more.
 
     Args:
@@ -62,11 +49,10 @@ def print_summary(
         console: where it goes.
         hint: how to see more; empty where there is no more.
         seeds: fresh ones of each winner.
-        winners: by method, the number of its winner's trial; it stands below the method's name.
     """
-    numbers = winners or {}
     headline = summary.headline.replace("/", " ")
-    numbered = f" #: the winner's trial, for explain {summary.name}/METHOD#NUMBER." * bool(numbers)
+    chosen = any(m.winner is not None for m in summary.methods.values())
+    numbered = f" #: the winner's trial, for explain {summary.name}/METHOD#NUMBER." * chosen
     table = Table(
         title=escape(f"{summary.name}: tuned methods, best first"),
         title_justify="left",
@@ -87,7 +73,7 @@ def print_summary(
             table.add_row("", f"[bold]{escape(cell)}[/bold]")
         for name, m in methods:
             best = "\n".join(values_text({k: v}) for k, v in m.shown.items())
-            title = own_name(name, m) + (f"\n#{numbers[name]}" if name in numbers else "")
+            title = own_name(name, m) + ("" if m.winner is None else f"\n#{m.winner}")
             row = (title, best or nothing_chosen(m), _score(m), _tested(m), _trials(m))
             table.add_row(*map(escape, row))
     console.print(table)

@@ -22,7 +22,7 @@ from fltune.search.courier import Courier
 from fltune.search.entries import Fixed
 from fltune.search.method import Method
 from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
-from fltune.search.table_views import views_of
+from fltune.search.table_views import RANK, views_of
 from fltune.tracking import MethodBranch, SearchTree, TrackingError
 
 PATIENCE_SECONDS = 30.0
@@ -154,8 +154,9 @@ class Recorder:
         """
 
         def write() -> None:
+            ranks = summary.ranks
             for name, method in summary.methods.items():
-                self._method_done(name, method, confirmed[name])
+                self._method_done(name, method, ranks[name], confirmed[name])
             assert self._tree is not None
             judged = _by_client(runs)
             if judged:
@@ -175,7 +176,7 @@ class Recorder:
         return done
 
     def _method_done(
-        self, name: str, summary: MethodSummary, confirmed: Sequence[TrialRecord]
+        self, name: str, summary: MethodSummary, rank: int, confirmed: Sequence[TrialRecord]
     ) -> None:
         branch = self._branches[name]
         if not summary.trials and not confirmed:
@@ -188,6 +189,7 @@ class Recorder:
             for key, i in summary.metrics.items()
         }
         metrics["search/score"] = summary.val
+        metrics[RANK] = float(rank)
         counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
         metrics["search/client_samples"] = float(summary.client_samples)
         best = self.config.methods[name].readable(summary.best)
@@ -195,6 +197,8 @@ class Recorder:
         branch.finish(best, mean_curve(confirmed), metrics)
         edge = "; ".join(f"{k} {side}" for k, side in summary.edges.items()) or "none"
         winner = {"edge": edge, "confirmed": len(confirmed)}
+        if summary.winner is not None:
+            winner["winner"] = summary.winner
         branch.run.set_tags({f"fltune.{k}": v for k, v in {**counts, **winner}.items()})
         branch.choose({run.number for run in confirmed}, {"fltune.edge": edge})
         if branch.run.id != before:  # another run has taken its place

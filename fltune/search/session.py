@@ -17,7 +17,7 @@ from fltune.report.description import description
 from fltune.report.live import LiveDisplay
 from fltune.report.references import Reference, make_references
 from fltune.report.summary import Summary, summarise
-from fltune.report.table import caps_warning, print_summary, winner_numbers
+from fltune.report.table import caps_warning, print_summary
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.interrupts import TerminatedError, orderly_interrupts
@@ -243,8 +243,7 @@ class Session:
         summary = self.summary(campaign)
         sent = self._send_results(campaign, summary, recorder)
         seeds = self.config.settings.search.confirm_seeds
-        winners = winner_numbers(campaign.lanes)
-        print_summary(summary, self.out, self.hint if sent else "", seeds, winners)
+        print_summary(summary, self.out, self.hint if sent else "", seeds)
         return summary
 
     def _send_results(self, campaign: Campaign, summary: Summary, recorder: Recorder) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from fltune.report.summary import Summary
 from fltune.tracking import View
 
+RANK = "search/rank"
+"""Metric of a method's run: its place in its scenario."""
 MOST_PARAMS = 12
 """Columns of searched parameters; more would push everything else out of sight."""
 
@@ -27,11 +29,11 @@ def views_of(summary: Summary, searched: Iterable[str]) -> Sequence[View]:
         key="methods",
         title="the tuned methods, best first",
         tags={**own, "fltune.kind": "method"},
-        order_by=scores[0],
-        ascending=scores[0] == "test/loss" if tested else not summary.maximize,
-        metrics=(*scores, "search/client_samples"),
+        order_by=RANK,  # no score: losses of lucky seeds alone may be the lowest
+        ascending=True,
+        metrics=(RANK, *scores, "search/client_samples"),
         params=params,
-        marks=("fltune.edge", "fltune.trials", "fltune.pruned", "fltune.diverged"),
+        marks=("fltune.winner", "fltune.edge", "fltune.trials", "fltune.pruned", "fltune.diverged"),
     )
     trials = View(
         key="trials",

@@ -74,7 +74,7 @@ TRIALS = [("complete", 0.5), ("diverged", 0.0), ("complete", 0.6)]
 def test_a_method_is_reduced_to_its_counts_winner_and_intervals():
     summary = reduced(TRIALS, [("complete", 0.8, 0.55), ("complete", 0.6, 0.55)])
     assert (summary.trials, summary.pruned, summary.diverged, summary.failed) == (3, 0, 1, 0)
-    assert (summary.best, summary.val) == ({"server.lr": 2.0}, 0.6)
+    assert (summary.best, summary.val, summary.winner) == ({"server.lr": 2.0}, 0.6, 2)
     assert summary.client_samples == 30
     assert summary.edges == {"server.lr": "highest"}
     assert [edge.parameter for edge in summary.beyond] == ["server.lr"]

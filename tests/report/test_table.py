@@ -3,7 +3,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from lanes import UNTUNED, finish, make_lanes
 from rich.console import Console
 
 from fltune.report.markdown import literal
@@ -16,7 +15,6 @@ from fltune.report.table import (
     print_summary,
     short,
     warnings_of,
-    winner_numbers,
 )
 from fltune.search.edges import Edge
 
@@ -55,9 +53,9 @@ def summary(**changes):
     return Summary("digits-1", "sqlite:///m.db", "digits", "val/accuracy", True, methods)
 
 
-def printed(outcome, width=80, seeds=3, winners=None):
+def printed(outcome, width=80, seeds=3):
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    print_summary(outcome, console, "python -m fltune ui", seeds, winners)
+    print_summary(outcome, console, "python -m fltune ui", seeds)
     return console.file.getvalue()
 
 
@@ -76,23 +74,15 @@ def test_the_table_fits_80_columns_with_every_method_and_its_values():
 
 
 def test_a_winner_is_named_by_the_number_that_explain_takes():
-    text = printed(summary(), winners={"FedAvg": 11, "Multistage FedGM": 3})
+    outcome = summary()
+    outcome.methods["FedAvg"].winner, outcome.methods["Multistage FedGM"].winner = 11, 3
+    text = printed(outcome)
     rows = text.splitlines()
     below = [rows[i + 1] for i, row in enumerate(rows) if row.startswith("│ FedAvg ")]
     assert [row.split()[1] for row in below] == ["#11"]
     assert "#3 " in text
     assert "for explain digits-1/METHOD#NUMBER." in " ".join(text.split())
     assert "#" not in printed(summary()).split("warning")[0]
-
-
-def test_the_numbers_are_those_of_the_winners_where_there_were_trials():
-    lanes = make_lanes()
-    for lane in lanes.values():
-        finish(lane, lambda record: (record.values["server.lr"], 0.5))
-    assert winner_numbers(lanes) == {"FedGM": 2, "FedAvg": 1}
-    untuned = make_lanes(UNTUNED)
-    finish(untuned["FedGM"], lambda record: (0.5, 0.5))
-    assert winner_numbers(untuned) == {}
 
 
 def test_scores_of_different_origin_are_told():

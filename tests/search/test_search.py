@@ -164,6 +164,9 @@ def test_mlflow_holds_a_tree_of_search_methods_and_runs(store, tree):
 
 @pytest.mark.search
 def test_a_method_run_carries_its_winner_and_its_confirmed_metrics(outcome, store, tree):
+    tested = {name: m["test"]["mean"] for name, m in outcome.json["methods"].items()}
+    best_first = sorted(tested, key=tested.get, reverse=True)
+    rank = {name: place for place, name in enumerate(best_first, start=1)}
     for run in tree["method"]:
         found = outcome.json["methods"][run.tags["fltune.method"]]
         for key, value in found["best"].items():
@@ -174,6 +177,8 @@ def test_a_method_run_carries_its_winner_and_its_confirmed_metrics(outcome, stor
         assert metrics["test/accuracy"] == found["test"]["mean"]
         assert metrics["test/accuracy_std"] == found["test"]["std"]
         assert metrics["search/score"] == found["val"]
+        assert metrics["search/rank"] == rank[run.tags["fltune.method"]]
+        assert run.tags["fltune.winner"] == str(found["winner"])
         counts = [run.tags[f"fltune.{k}"] for k in ("trials", "pruned", "diverged", "failed")]
         assert counts == ["4", "0", "0", "0"]
         steps = [p.step for p in store.client.get_metric_history(run.id, "val/accuracy")]

@@ -18,18 +18,18 @@ def summary_of(metrics, maximize=True, trials=3):
 
 
 @pytest.mark.parametrize(
-    ("metrics", "maximize", "headline"),
+    ("metrics", "maximize", "first"),
     [
         (["test/accuracy", "test/loss"], True, "test/accuracy"),
         (["test/loss"], False, "test/loss"),
         ([], False, "search/score"),  # no method is confirmed
     ],
 )
-def test_the_best_stands_on_top(metrics, maximize, headline):
+def test_the_best_stands_on_top(metrics, maximize, first):
     methods, trials = views_of(summary_of(metrics, maximize), ["server.lr"])
-    assert (methods.order_by, methods.ascending) == (headline, not maximize)
+    assert (methods.order_by, methods.ascending) == ("search/rank", True)
     assert (trials.order_by, trials.ascending) == ("score", not maximize)
-    assert (methods.metrics[0], trials.metrics[0]) == (headline, "score")
+    assert (*methods.metrics[:2], trials.metrics[0]) == ("search/rank", first, "score")
     assert methods.tags == {"fltune.search": "first", "fltune.kind": "method"}
     assert trials.tags == {"fltune.search": "first", "fltune.kind": "trial"}
 
