@@ -30,7 +30,10 @@ from torch import nn
 
 
 class Net(nn.Module):
-    """Takes its time, a different one at each step, and at width 3 its whole worker with it."""
+    """Takes its time, a different one at each step, and at width 3 its whole worker with it.
+
+    As what needs too much memory it bears the few samples that it is tried with beforehand.
+    """
 
     def __init__(self, input_shape, num_classes, width: int = 8, pause: float = 0.0):
         super().__init__()
@@ -42,7 +45,7 @@ class Net(nn.Module):
     def forward(self, x):
         if self.training:
             time.sleep(self.pause * (time.time_ns() // 1000 % 100) / 50)
-            if self.width == 3:
+            if self.width == 3 and len(x) > 3:
                 os.kill(os.getpid(), signal.SIGKILL)
         return self.last(self.layers(x))
 '''

@@ -22,13 +22,13 @@ def test_a_config_that_kills_its_worker_each_time_fails_and_the_others_go_on(tmp
         night.end()
     runs = {(r["method"], r["kind"], r["values"]["model.width"]): r for r in night.records()}
     statuses = {key: run["status"] for key, run in runs.items()}
-    best = next(width for method, kind, width in runs if kind == "confirmation")
+    best = next(width for *run, width in runs if run == ["FedGM", "confirmation"])
     assert statuses == {
         ("FedGM", "trial", 8): "complete",
         ("FedGM", "trial", 3): "failed",
         ("FedGM", "trial", 6): "complete",
         ("FedGM", "confirmation", best): "complete",
-        ("Doomed", "trial", 3): "failed",
+        ("Doomed", "confirmation", 3): "failed",  # its only config needs no trial
     }
     lost = runs["FedGM", "trial", 3]
     assert (lost["rows"], lost["scores"]) == ([], [])
