@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
@@ -28,6 +27,7 @@ from fltune.federation.pack_members import Member
 from fltune.federation.precision import matrix_products
 from fltune.federation.quiet import quiet
 from fltune.federation.strategies import STRATEGIES, choose_strategy
+from fltune.keyed import Keyed
 from fltune.pieces import (
     build_datamodule,
     build_module,
@@ -88,7 +88,7 @@ def worth_packing(experiment: Experiment) -> int:
     Raises:
         ConfigError, DataError: data, model or participation that cannot be had.
     """
-    strategy, dimension, work = _step(_Shared(pack_key(experiment), experiment))
+    strategy, dimension, work = _step(Keyed(pack_key(experiment), experiment))
     algorithm, compressor = experiment.algorithm.build(), experiment.compression.build()
     if strategy not in MERGED or algorithm.solves_exactly:
         return 1
@@ -99,18 +99,10 @@ def worth_packing(experiment: Experiment) -> int:
     return max(1, min(MOST, int(STEP_WORK / work), MEMORY // held))
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """An experiment with the text of what it shares, so that a cache can hold it."""
-
-    key: str
-    experiment: Experiment = field(compare=False)
-
-
 @functools.lru_cache(maxsize=64)
-def _step(shared: _Shared) -> tuple[str, int, float]:
+def _step(keyed: Keyed[Experiment]) -> tuple[str, int, float]:
     """Return strategy, dimension, and floating-point operations of a cohort's local step."""
-    experiment = shared.experiment
+    experiment = keyed.value
     data = load_data(experiment.data, experiment.seed)
     network, losses = build_network(experiment, data), LOSSES.load(experiment.loss)
     strategy: str = experiment.strategy

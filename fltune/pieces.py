@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import lightning as L
 import torch
@@ -20,6 +20,7 @@ from fltune.federation.evaluation import ClientScores
 from fltune.federation.history import Row
 from fltune.federation.losses import LOSSES
 from fltune.federation.quiet import NoProfiler, quiet
+from fltune.keyed import Keyed
 from fltune.participation.base import Participation
 from fltune.preflight import try_out
 from fltune.randomness import derive_seed
@@ -34,20 +35,12 @@ def load_data(section: DataSection, seed: int) -> FederatedData:
     """
     key = json.dumps(section.model_dump(mode="json"), sort_keys=True)
     chosen = section.partition_seed
-    return _load_data(_Hashed(key, section), seed if chosen is None else chosen)
-
-
-@dataclass(frozen=True)
-class _Hashed:
-    """A section with the text that identifies it, so that a cache can hold it."""
-
-    key: str
-    section: DataSection = field(compare=False)
+    return _load_data(Keyed(key, section), seed if chosen is None else chosen)
 
 
 @functools.lru_cache(maxsize=4)
-def _load_data(hashed: _Hashed, seed: int) -> FederatedData:
-    section = hashed.section
+def _load_data(keyed: Keyed[DataSection], seed: int) -> FederatedData:
+    section = keyed.value
     data = federate(
         section.build(num_clients=section.clients),
         section.partition.build(),

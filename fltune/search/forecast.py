@@ -11,10 +11,11 @@ import heapq
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
+from fltune.keyed import Keyed
 from fltune.randomness import generator
 from fltune.search.rungs import make_rungs
 from fltune.search.settings import SearchSettings
@@ -127,23 +128,15 @@ def share_of_rounds(
     """
     if search.scheduler == "none" or not trials:
         return 1.0
-    rules = _Rules(search.model_dump_json(), search)
+    rules = Keyed(search.model_dump_json(), search)  # methods often share them
     return _share_of_rounds(rules, rounds, eval_every, trials, at_once)
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """Settings with the text of them, so that a cache can hold them: methods often share them."""
-
-    key: str
-    search: SearchSettings = field(compare=False)
 
 
 @functools.lru_cache(maxsize=256)
 def _share_of_rounds(
-    rules: _Rules, rounds: int, eval_every: int, trials: int, at_once: int
+    rules: Keyed[SearchSettings], rounds: int, eval_every: int, trials: int, at_once: int
 ) -> float:
-    search = rules.search
+    search = rules.value
     rungs = make_rungs(search, rounds)
     assert rungs is not None
     count = min(trials, TRIALS)

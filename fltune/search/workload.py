@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fltune.experiment import Experiment
+from fltune.keyed import Keyed
 from fltune.pieces import build_datamodule, load_data
 
 OF_A_RUN = ("rounds", "eval_every", "seed", "max_loss")
@@ -91,7 +92,7 @@ def work_of(experiment: Experiment) -> Work:
     """
     raw = experiment.as_dict()
     drawn = json.dumps({key: raw[key] for key in DRAWN}, sort_keys=True)
-    sizes = _sizes(_Drawn(drawn, experiment))
+    sizes = _sizes(Keyed(drawn, experiment))
     kind = {key: own for key, own in raw.items() if key not in (*OF_A_RUN, *SIZED)}
     kind |= {key: _without_rates(kind[key]) for key in RATES}
     kind["data"] = {k: v for k, v in raw["data"].items() if k not in DEALT}
@@ -115,14 +116,6 @@ def _without_rates(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """An experiment with the text of what decides its sizes, so that a cache can hold it."""
-
-    key: str
-    experiment: Experiment = field(compare=False)
-
-
-@dataclass(frozen=True)
 class _Sizes:
     """Means over some rounds, validation and test samples, and whether the former have owners."""
 
@@ -132,8 +125,8 @@ class _Sizes:
 
 
 @functools.lru_cache(maxsize=256)
-def _sizes(drawn: _Drawn) -> _Sizes:
-    experiment = drawn.experiment
+def _sizes(keyed: Keyed[Experiment]) -> _Sizes:
+    experiment = keyed.value
     data = load_data(experiment.data, experiment.seed)
     source = build_datamodule(experiment, data)
     rounds = []

@@ -1,0 +1,21 @@
+"""What has no hash, with a text that stands for it, so that ``functools.lru_cache`` can hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Keyed(Generic[T]):
+    """An argument of a cached function.
+
+    Attributes:
+        key: equal for values of which the function makes the same.
+        value: what the function looks at.
+    """
+
+    key: str
+    value: T = field(compare=False)
