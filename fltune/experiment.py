@@ -127,6 +127,10 @@ class DataSection(Component):
         None, description="seed of the partition; null: the run's seed"
     )
 
+    def dealt_by(self, seed: int) -> int:
+        """Return the seed of the partition, given the run's."""
+        return seed if self.partition_seed is None else self.partition_seed
+
     @model_validator(mode="before")
     @classmethod
     def _default_partition(cls, raw: Any) -> Any:
@@ -348,9 +352,9 @@ class Experiment(Section):
 
         Nothing here is wrong; it is unusual, or known to fail.
         """
-        algorithm = self.algorithm.build()
+        algorithm, pattern = self.algorithm.build(), self.participation.build()
         found = list(algorithm.warnings(self.client.build()))
-        found += self.participation.build().warnings(algorithm.oldest_start())
+        found += pattern.warnings(algorithm.oldest_start())
         if self.data.val_from == "test":
             found.append("data.val_from: what is chosen by test data has scores that are too good")
         panel = self.data.val_clients
@@ -365,14 +369,13 @@ class Experiment(Section):
                 f"participation: {active} client a round; {self.algorithm.component_name} corrects "
                 f"nothing with fewer than {algorithm.fewest_clients}"
             )
-        if self.participation.build().merges_repeats and "samples" not in _weightings(algorithm):
+        if pattern.merges_repeats and "samples" not in _weightings(algorithm):
             found.append(
                 f"participation: a client drawn twice has twice the weight p_i; "
                 f"{self.algorithm.component_name} counts every client alike, and is not defined "
                 "with other weights"
             )
-        drawn = self.participation.build()
-        twice = drawn.merges_repeats and getattr(drawn, "by_samples", False)
+        twice = pattern.merges_repeats and getattr(pattern, "by_samples", False)
         if twice and algorithm.weighting == "samples":
             found.append(
                 "participation.by_samples and algorithm.weighting: samples: who holds many samples "

@@ -34,8 +34,7 @@ def load_data(section: DataSection, seed: int) -> FederatedData:
             clients.
     """
     key = json.dumps(section.model_dump(mode="json"), sort_keys=True)
-    chosen = section.partition_seed
-    return _load_data(Keyed(key, section), seed if chosen is None else chosen)
+    return _load_data(Keyed(key, section), section.dealt_by(seed))
 
 
 @functools.lru_cache(maxsize=4)

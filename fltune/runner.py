@@ -112,8 +112,7 @@ def save_partition(experiment: Experiment, path: str | Path) -> None:
         ConfigError, DataError: the data cannot be had, or the file not be written.
     """
     section = experiment.data
-    chosen = section.partition_seed
-    seed = experiment.seed if chosen is None else chosen
+    seed = section.dealt_by(experiment.seed)
     made_by = {"data": section.model_dump(mode="json"), "seed": seed}
     write_partition(path, load_data(section, experiment.seed), made_by)
 

@@ -68,14 +68,13 @@ def plot_partition(experiments: Sequence[Experiment], out: str | Path) -> None:
 def title(section: DataSection, seed: int, data: FederatedData) -> list[str]:
     """Return the lines that say what is drawn: data set, partition, seed, sizes, notes."""
     partition, report = section.partition, data.report()
-    chosen = seed if section.partition_seed is None else section.partition_seed
     sizes = f"{report['size_min']} / {report['size_median']:g} / {report['size_max']}"
     shown = ""
     if data.num_clients > MOST_CLIENTS:
         shown = f" (the first {MOST_CLIENTS:,} are drawn)"
     return [
         f"{_named(section, _changed(section))}: {_named(partition, partition.options())}, "
-        f"seed {chosen}",
+        f"seed {section.dealt_by(seed)}",
         f"{data.num_clients:,} clients{shown} with {sizes} samples (min / median / max), "
         f"{report['train_samples']:,} in all",
         *report["partition_notes"],
