@@ -139,6 +139,14 @@ def assign(raw: dict[str, Any], key: str, value: Any) -> None:
     here[last] = value
 
 
+def with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a nested mapping with dotted keys set; see :func:`assign`."""
+    made = copy.deepcopy(dict(raw))
+    for key, value in values.items():
+        assign(made, key, value)
+    return made
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Lay one nested mapping over another; returns a new one.
 

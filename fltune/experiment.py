@@ -342,10 +342,7 @@ class Experiment(Section):
         Raises:
             ConfigError: a value outside its range, or one that does not fit the others.
         """
-        raw = self.as_dict()
-        for key, value in values.items():
-            dotted.assign(raw, key, value)
-        return Experiment.parse(raw)
+        return Experiment.parse(dotted.with_values(self.as_dict(), values))
 
     def cautions(self) -> list[str]:
         """Return what a user should know before running this config, a sentence each.

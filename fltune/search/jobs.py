@@ -69,7 +69,4 @@ def experiment_of(job: Job) -> Experiment:
     """
     if job["fault"]:
         raise ValueError(job["fault"])
-    raw = dotted.merge(job["base"], {})
-    for key, value in job["values"].items():
-        dotted.assign(raw, key, value)
-    return Experiment.parse(raw)
+    return Experiment.parse(dotted.with_values(job["base"], job["values"]))

@@ -75,13 +75,7 @@ class Method:
         Raises:
             ValueError: a tied value cannot be computed at this point.
         """
-        return self._assigned(self.space.resolve(point, beside))
-
-    def _assigned(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        raw = dotted.merge(self.raw, {})
-        for key, value in values.items():
-            dotted.assign(raw, key, value)
-        return raw
+        return dotted.with_values(self.raw, self.space.resolve(point, beside))
 
     def experiment(
         self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
@@ -210,7 +204,7 @@ class Method:
                 return False
             values = {**self.space.resolve(point), name: outside}
         try:
-            Experiment.parse(self._assigned(values))
+            Experiment.parse(dotted.with_values(self.raw, values))
         except ConfigError:
             return False
         return True
