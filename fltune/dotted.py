@@ -128,7 +128,7 @@ def assign(raw: dict[str, Any], key: str, value: Any) -> None:
     for depth, part in enumerate(parents):
         below = here.get(part)
         if isinstance(below, str):
-            below = _written_out(part, below)
+            below = written_out(part, below)
         elif below is None:
             below = {}
         if not isinstance(below, dict):
@@ -157,7 +157,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         old = result.get(key)
         if isinstance(old, str) and isinstance(value, dict):
-            old = _written_out(key, old)
+            old = written_out(key, old)
         if isinstance(old, dict) and isinstance(value, dict) and _same_component(old, value):
             result[key] = merge(old, value)
         else:
@@ -165,7 +165,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _written_out(section: str, name: str) -> dict[str, Any]:
+def written_out(section: str, name: str) -> dict[str, Any]:
+    """Return what a section that is a bare name says as a mapping."""
     return {"kind" if section in KIND_SECTIONS else "name": name}
 
 

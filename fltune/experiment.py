@@ -45,6 +45,7 @@ from fltune.registry import UnknownNameError
 from fltune.schema import (
     Component,
     Integer,
+    Named,
     Parsed,
     Real,
     Section,
@@ -52,7 +53,6 @@ from fltune.schema import (
     located,
     problem,
     problems,
-    section,
     validate,
 )
 from fltune.server import SERVERS
@@ -97,7 +97,7 @@ class DataSection(Component):
 
     clients: Count = Field(50, description="number of clients N")
     partition: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(PARTITIONS, key="kind", default="iid"))]
+        Annotated[Component, BeforeValidator(Named(PARTITIONS, key="kind", default="iid"))]
     ] = Field(default="iid", validate_default=True, description="how samples are dealt out")
     val_fraction: Annotated[Real, Field(gt=0, lt=1)] = Field(
         0.1, description="share of the training samples held out for validation"
@@ -194,37 +194,37 @@ class Experiment(Section):
     """
 
     data: SerializeAsAny[
-        Annotated[DataSection, BeforeValidator(section(DATASETS, DataSection, default="digits"))]
+        Annotated[DataSection, BeforeValidator(Named(DATASETS, DataSection, default="digits"))]
     ] = Field(default="digits", validate_default=True)
-    model: SerializeAsAny[Annotated[Component, BeforeValidator(section(MODELS, default="mlp"))]] = (
+    model: SerializeAsAny[Annotated[Component, BeforeValidator(Named(MODELS, default="mlp"))]] = (
         Field(default="mlp", validate_default=True)
     )
     loss: Annotated[str, BeforeValidator(_known_loss)] = Field(
         "cross_entropy", description="per-sample loss, by name or import path"
     )
     participation: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(PARTICIPATION, key="kind", default="full"))]
+        Annotated[Component, BeforeValidator(Named(PARTICIPATION, key="kind", default="full"))]
     ] = Field(default="full", validate_default=True)
     client: SerializeAsAny[
         Annotated[Component, BeforeValidator(lambda raw: validate(ClientSection, raw))]
     ] = Field(default={}, validate_default=True)
     algorithm: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(ALGORITHMS, default="fedavg"))]
+        Annotated[Component, BeforeValidator(Named(ALGORITHMS, default="fedavg"))]
     ] = Field(default="fedavg", validate_default=True)
     server: SerializeAsAny[
-        Annotated[ServerSection, BeforeValidator(section(SERVERS, ServerSection, default="fedavg"))]
+        Annotated[ServerSection, BeforeValidator(Named(SERVERS, ServerSection, default="fedavg"))]
     ] = Field(default="fedavg", validate_default=True)
     compression: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(COMPRESSORS, default="identity"))]
+        Annotated[Component, BeforeValidator(Named(COMPRESSORS, default="identity"))]
     ] = Field(default="identity", validate_default=True)
     work: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(WORK, key="kind", default="nominal"))]
+        Annotated[Component, BeforeValidator(Named(WORK, key="kind", default="nominal"))]
     ] = Field(default="nominal", validate_default=True)
     delays: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(DELAYS, key="kind", default="none"))]
+        Annotated[Component, BeforeValidator(Named(DELAYS, key="kind", default="none"))]
     ] = Field(default="none", validate_default=True)
     clock: SerializeAsAny[
-        Annotated[Component, BeforeValidator(section(CLOCKS, key="kind", default="none"))]
+        Annotated[Component, BeforeValidator(Named(CLOCKS, key="kind", default="none"))]
     ] = Field(default="none", validate_default=True)
     rounds: Count = Field(100, description="communication rounds T")
     eval_every: Count = Field(

@@ -199,15 +199,10 @@ def problems(error: ValidationError, prefix: str = "") -> list[str]:
     return lines
 
 
-def section(
-    registry: Registry,
-    base: type[Component] = Component,
-    key: str = "name",
-    default: str | None = None,
-) -> Callable[[Any], Component]:
-    """Return the parser of a section that names one of a registry's components.
+class Named:
+    """The parser of a section that names one of a registry's components.
 
-    Use it as ``Annotated[Component, BeforeValidator(section(SERVERS))]``.
+    Use it as ``Annotated[Component, BeforeValidator(Named(SERVERS))]``.
 
     Args:
         registry: where names are looked up.
@@ -216,35 +211,55 @@ def section(
         default: the component of a section that names none.
     """
 
-    parsed: Parsed[Component] = Parsed()
+    def __init__(
+        self,
+        registry: Registry,
+        base: type[Component] = Component,
+        key: str = "name",
+        default: str | None = None,
+    ) -> None:
+        self.registry = registry
+        self.base = base
+        self.key = key
+        self.default = default
+        self._parsed: Parsed[Component] = Parsed()
 
-    def parse(raw: Any) -> Component:
+    def __call__(self, raw: Any) -> Component:
+        """Return the typed section."""
         if isinstance(raw, Component):
             return raw
         if isinstance(raw, str):
-            raw = {key: raw}
+            raw = {self.key: raw}
+        kind = self.registry.kind
         if not isinstance(raw, Mapping):
-            raise problem(
-                f"found {raw!r}; a {registry.kind} is a name or a mapping with {key!r} in it"
-            )
-        name = raw.get(key, default)
+            raise problem(f"found {raw!r}; a {kind} is a name or a mapping with {self.key!r} in it")
+        name = raw.get(self.key, self.default)
         if not isinstance(name, str):
-            known = ", ".join(registry)
-            raise problem(f"{key} is {name!r}; name a {registry.kind}: {known}")
-        return parsed.get(raw, lambda: _parsed(raw, name))
+            known = ", ".join(self.registry)
+            raise problem(f"{self.key} is {name!r}; name a {kind}: {known}")
+        return self._parsed.get(raw, lambda: self._parse(raw, name))
 
-    def _parsed(raw: Mapping[str, Any], name: str) -> Component:
+    def _parse(self, raw: Mapping[str, Any], name: str) -> Component:
         try:
-            target = registry.load(name)
+            target = self.registry.load(name)
         except UnknownNameError as error:
             raise ValidationError.from_exception_data(
-                registry.kind,
-                [InitErrorDetails(type=problem(str(error)), loc=(key,), input=name)],
+                self.registry.kind,
+                [InitErrorDetails(type=problem(str(error)), loc=(self.key,), input=name)],
             ) from None
-        made: Component = validate(component_model(target, base, key), {**raw, key: name})
+        model = component_model(target, self.base, self.key)
+        made: Component = validate(model, {**raw, self.key: name})
         return made
 
-    return parse
+
+def named_sections(model: type[BaseModel]) -> dict[str, Named]:
+    """Return the sections of a model that name a component, each with its parser."""
+    return {
+        name: own.func
+        for name, field in model.model_fields.items()
+        for own in field.metadata
+        if isinstance(own, BeforeValidator) and isinstance(own.func, Named)
+    }
 
 
 @functools.cache
@@ -333,7 +348,7 @@ def closed(hint: Any, bound: Any = None) -> Any:
         number = Integer if hint is int else Real
         return Annotated[number, bound] if bound is not None else number
     if inspect.isclass(hint) and issubclass(hint, Schedule):
-        return SerializeAsAny[Annotated[Component, BeforeValidator(section(SCHEDULES))]]
+        return SerializeAsAny[Annotated[Component, BeforeValidator(Named(SCHEDULES))]]
     origin, arms = typing.get_origin(hint), typing.get_args(hint)
     if origin is list:
         return list[closed(arms[0], bound)]  # type: ignore[misc]

@@ -12,7 +12,7 @@ from fltune import schema
 from fltune.federation.schedules import InverseSqrt, Schedule
 from fltune.parameters import Checked, parameter
 from fltune.registry import Registry
-from fltune.schema import Parsed, component_model, problems, section, validate
+from fltune.schema import Named, Parsed, component_model, problems, validate
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def plain(size: int, scale: float = 1.0, device: torch.device | None = None, tag
 
 
 @dataclass
-class Named:
+class Called:
     name: str = parameter("its own", "a name")
     size: int = parameter(3, "a size")
 
@@ -140,7 +140,7 @@ PARTS = Registry("part", {"part": f"{__name__}:Part"}, aliases={"piece": "part"}
 
 
 def test_names_aliases_and_import_paths():
-    parse = section(PARTS)
+    parse = Named(PARTS)
     for raw in ("part", "piece", f"{__name__}:Part", {"name": "part", "rate": 0.5}):
         assert parse(raw).build() == Part()
     assert parse("piece").component_name == "piece"
@@ -149,9 +149,9 @@ def test_names_aliases_and_import_paths():
 
 def test_the_key_of_the_name_is_the_sections():
     """A constructor's own argument of that name cannot be set from a file."""
-    one = section(PARTS)(f"{__name__}:Named")
+    one = Named(PARTS)(f"{__name__}:Called")
     assert one.own == ("size",)
-    assert one.build() == Named("its own", 3)
+    assert one.build() == Called("its own", 3)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_key_of_the_name_is_the_sections():
 )
 def test_names_that_lead_nowhere(raw, message):
     with pytest.raises(Exception, match=message):
-        section(PARTS)(raw)
+        Named(PARTS)(raw)
 
 
 class Odd:

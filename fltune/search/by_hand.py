@@ -6,31 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fltune import dotted
-from fltune.algorithms import ALGORITHMS
-from fltune.data import DATASETS, PARTITIONS
 from fltune.errors import ConfigError
-from fltune.experiment import Experiment
-from fltune.federation.clock import CLOCKS
-from fltune.federation.compression import COMPRESSORS
-from fltune.federation.delays import DELAYS
-from fltune.federation.work import WORK
-from fltune.models import MODELS
-from fltune.participation import PARTICIPATION
-from fltune.registry import Registry, UnknownNameError
-from fltune.schema import declared
-from fltune.server import SERVERS
+from fltune.experiment import DataSection, Experiment
+from fltune.registry import UnknownNameError
+from fltune.schema import declared, named_sections
 
-NAMED: dict[str, Registry] = {
-    "data.name": DATASETS,
-    "data.partition.kind": PARTITIONS,
-    "model.name": MODELS,
-    "participation.kind": PARTICIPATION,
-    "algorithm.name": ALGORITHMS,
-    "server.name": SERVERS,
-    "compression.name": COMPRESSORS,
-    "work.kind": WORK,
-    "delays.kind": DELAYS,
-    "clock.kind": CLOCKS,
+NAMED = {
+    f"{above}{section}.{named.key}": named
+    for above, model in (("", Experiment), ("data.", DataSection))
+    for section, named in named_sections(model).items()
 }
 """The keys that name a section's component."""
 
@@ -60,8 +44,7 @@ def leave(raw: Mapping[str, Any], key: str, value: Any, below: Mapping[str, Any]
         return
     section, _, last = key.rpartition(".")
     here = _section(raw, section)
-    field = Experiment.model_fields.get(section)
-    old = here.get(last) or _section(below, section).get(last) or (field and field.default)
+    old = here.get(last) or _section(below, section).get(last) or NAMED[key].default
     if here and old != value:
         for gone in _own_keys(key, old) - _own_keys(key, value):
             here.pop(gone, None)
@@ -73,15 +56,14 @@ def _section(raw: Mapping[str, Any], section: str) -> dict[str, Any]:
     for part in section.split("."):
         here = here.get(part) if isinstance(here, Mapping) else None
     if isinstance(here, str):
-        last = section.rpartition(".")[2]
-        return {"kind" if last in dotted.KIND_SECTIONS else "name": here}
+        return dotted.written_out(section.rpartition(".")[2], here)
     return here if isinstance(here, dict) else {}
 
 
 def _own_keys(key: str, name: Any) -> set[str]:
     """Return the keys that a component has; none of one that cannot be had, as is told later."""
     try:
-        return set(declared(NAMED[key].load(name))) if isinstance(name, str) else set()
+        return set(declared(NAMED[key].registry.load(name))) if isinstance(name, str) else set()
     except (UnknownNameError, TypeError, ValueError):
         return set()
 
