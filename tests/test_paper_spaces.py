@@ -12,7 +12,6 @@ from fltune import dotted
 from fltune.report.spaces import space_entry, space_files
 from fltune.reproduce.claims import read_claims
 from fltune.search.config import SearchConfig
-from fltune.search.plan import without_inherited
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = [ROOT / "search_spaces" / name for name in ("papers", "mini")]
@@ -51,7 +50,7 @@ def trials(name, *, method=None):
         for m in config.methods.values()
         if method in (None, m.name, m.scenario.get("method")) and m.inherit is None
     ]
-    return sum(without_inherited(m, config).trials(config.settings.search) for m in chosen)
+    return sum(m.trials(config.settings.search) for m in chosen)
 
 
 def test_every_experiment_has_a_file_and_only_those():

@@ -73,12 +73,12 @@ def cost_line(entry: dict[str, Any]) -> str:
 
 
 def _cost(config: SearchConfig) -> dict[str, Any]:
-    from fltune.search.plan import without_inherited
+    from fltune.search.bequest import without_inherited
 
     search, methods = config.settings.search, config.methods.values()
     cells = {tuple((k, v) for k, v in m.scenario.items() if k != "method") for m in methods}
     experiments = _experiments(m.raw_with(m.first_values()) for m in methods)
-    trials = [without_inherited(m, config).trials(search) for m in methods]
+    trials = [without_inherited(m, config.methods).trials(search) for m in methods]
     winners = [min(search.confirm_top, max(1, count)) for count in trials]
     return {
         "cells": len(cells),

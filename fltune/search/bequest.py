@@ -92,6 +92,13 @@ def heirs_of(heir: Method, source: Method, points: Iterable[Point]) -> Iterator[
         yield made[key]
 
 
+def without_inherited(method: Method, methods: Mapping[str, Method]) -> Method:
+    """Return a method of some with what it inherits set as by :func:`heir_of_first`."""
+    if method.inherit is None:
+        return method
+    return heir_of_first(method, methods[method.inherit.source])
+
+
 def heir_of_first(heir: Method, source: Method) -> Method:
     """Return an heir with what it inherits set to the first values of its source's space."""
     found = source.space.resolve(source.first_values())

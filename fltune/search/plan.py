@@ -15,10 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fltune.runner import use_threads
-from fltune.search.bequest import heir_of_first
+from fltune.search.bequest import without_inherited
 from fltune.search.config import SearchConfig
 from fltune.search.forecast import Lane, share_of_rounds, share_on_all_seeds, wall_seconds
-from fltune.search.method import Method
 from fltune.search.orders import Book, Order, Part, order_of
 from fltune.search.probe import Probe
 from fltune.search.settings import SearchSettings
@@ -140,7 +139,7 @@ def plan(config: SearchConfig, timer: Timer = time_side_by_side) -> Bill:
     use_threads(settings.resources.cpus)
     book = Book()
     orders = {
-        name: order_of(without_inherited(m, config), config, concurrent, book)
+        name: order_of(without_inherited(m, config.methods), config, concurrent, book)
         for name, m in config.methods.items()
     }
     timings = timer(book.questions, concurrent, settings.resources.cpus)
@@ -186,13 +185,6 @@ def _caps(search: SearchSettings) -> dict[str, float]:
     names = ("max_seconds", "max_client_samples", "max_bytes")
     given = {name: getattr(search, name) for name in names}
     return {name: float(cap) for name, cap in given.items() if cap is not None}
-
-
-def without_inherited(method: Method, config: SearchConfig) -> Method:
-    """Return the method with what it inherits set to the first values of its source's space."""
-    if method.inherit is None:
-        return method
-    return heir_of_first(method, config.methods[method.inherit.source])
 
 
 @dataclass(frozen=True)

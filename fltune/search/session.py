@@ -18,6 +18,7 @@ from fltune.report.live import LiveDisplay
 from fltune.report.references import Reference, make_references
 from fltune.report.summary import Summary, summarise
 from fltune.report.table import caps_warning, print_summary
+from fltune.search.bequest import without_inherited
 from fltune.search.campaign import Campaign
 from fltune.search.config import SearchConfig
 from fltune.search.interrupts import TerminatedError, orderly_interrupts
@@ -25,7 +26,6 @@ from fltune.search.lane import Lane
 from fltune.search.names import plain_name
 from fltune.search.nodes import nodes
 from fltune.search.packer import usual_size
-from fltune.search.plan import without_inherited
 from fltune.search.preparation import check_data
 from fltune.search.ray_session import check_cluster, ray_session
 from fltune.search.record import TrialRecord
@@ -199,7 +199,8 @@ class Session:
 
     def _announce(self, campaign: Campaign, concurrent: int) -> None:
         search = self.config.settings.search
-        own = [without_inherited(m, self.config) for m in self.config.methods.values()]
+        methods = self.config.methods
+        own = [without_inherited(m, methods) for m in methods.values()]
         trials = sum(method.trials(search) for method in own)
         tuned = f"{trials} trials" if trials else "nothing to tune"
         done = len(campaign.records)
@@ -207,7 +208,7 @@ class Session:
         each = self.config.settings.resources
         count = len(nodes()) if self.config.settings.ray.cluster else 1
         machines = f" on {count} machines" if count > 1 else ""
-        most = max(usual_size(m, search, concurrent) for m in self.config.methods.values())
+        most = max(usual_size(m, search, concurrent) for m in methods.values())
         packs = f", in packs of up to {most} trials" if most > 1 else ""
         self.console.print(
             f"{self.name}: {len(campaign.lanes)} methods, {tuned}, {concurrent} at a time "
@@ -218,7 +219,7 @@ class Session:
         )
         for text in self.config.notes:
             self.console.print(f"note: {text}", highlight=False, markup=False)
-        for name, method in self.config.methods.items():
+        for name, method in methods.items():
             for text in method.experiment(method.first_values()).cautions():
                 self.console.print(f"note: {name}: {text}", highlight=False, markup=False)
 
