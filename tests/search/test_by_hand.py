@@ -4,7 +4,9 @@ import copy
 
 import pytest
 
+from fltune.dotted import KIND_SECTIONS
 from fltune.errors import ConfigError
+from fltune.search.by_hand import NAMED
 from fltune.search.config import SearchConfig
 
 RAW = {
@@ -24,6 +26,11 @@ def chosen(*settings, methods=None, **experiment):
     raw["methods"] = methods or raw["methods"]
     config = SearchConfig.of(raw, settings=settings)
     return [method.experiment({}) for method in config.methods.values()]
+
+
+def test_bare_names_are_written_out_by_the_key_that_their_section_has():
+    kinds = [key.split(".")[-2] for key, named in NAMED.items() if named.key == "kind"]
+    assert sorted(kinds) == sorted(KIND_SECTIONS)
 
 
 def kept(section):
