@@ -352,7 +352,7 @@ def _console(silent: bool = False) -> Console:
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:
-    from fltune.report.summary import finite
+    from fltune.plain import finite
 
     if as_json:
         print(json.dumps(finite(result), allow_nan=False))

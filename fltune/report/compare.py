@@ -19,9 +19,10 @@ from rich.table import Table
 
 from fltune import dotted
 from fltune.errors import ConfigError
+from fltune.plain import finite
 from fltune.report.explain import alone
 from fltune.report.references import Reference
-from fltune.report.summary import MethodSummary, Summary, finite
+from fltune.report.summary import MethodSummary, Summary
 from fltune.report.table import (
     own_name,
     print_summary,

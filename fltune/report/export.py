@@ -45,9 +45,10 @@ from pathlib import Path
 from typing import Any
 
 from fltune.errors import ConfigError
+from fltune.plain import finite
 from fltune.report.compare import Report, Row, bits_text
 from fltune.report.references import Reference
-from fltune.report.summary import Interval, finite
+from fltune.report.summary import Interval
 from fltune.report.table import short
 
 COLUMNS = (

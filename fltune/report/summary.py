@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fltune.plain import finite
 from fltune.report.statistics import Comparison, Interval, compare_to, lucky
 from fltune.search.edges import Edge, find_edges
 from fltune.search.lane import Lane
@@ -195,15 +196,6 @@ class Summary:
             "methods": methods,
         }
         return finite(plain)
-
-
-def finite(value: Any) -> Any:
-    """Return plain values with null for NaN and infinities, which JSON does not know."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def summarise(lanes: Mapping[str, Lane], summary: Summary) -> Summary:

@@ -26,9 +26,9 @@ import fltune
 from fltune import dotted
 from fltune.errors import ConfigError, FltuneError
 from fltune.federation.cores import allowed
+from fltune.plain import finite
 from fltune.report.figures import Picture
 from fltune.report.spaces import missing_data
-from fltune.report.summary import finite
 from fltune.reproduce import numbers, printed
 from fltune.reproduce.catalogue import Entry
 from fltune.reproduce.computed import compute, worlds

@@ -14,7 +14,6 @@ a run is a function of its config and seed, so what had not ended when the power
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fltune.errors import ConfigError, FltuneError, nearest
+from fltune.plain import finite
 from fltune.search.names import is_plain
 from fltune.search.record import TrialRecord
 
@@ -59,7 +59,7 @@ class Log:
         Raises:
             DiskFullError: the disk does not take it; the file is left as it was.
         """
-        line = json.dumps(_plain(entry), allow_nan=False) + "\n"
+        line = json.dumps(finite(entry), allow_nan=False) + "\n"
         size = self._mend()
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -223,11 +223,3 @@ class SearchState:
         """Return every ended run, once, in the order they ended."""
         found = [TrialRecord.of_json(raw) for raw in self.trials.read()]
         return list({(r.method, r.kind, r.number, r.seed): r for r in found}.values())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,11 +6,11 @@ import pytest
 from lanes import UNTUNED, end, finish, make_lanes, take
 from scipy import stats
 
+from fltune.plain import finite
 from fltune.report.summary import (
     Interval,
     MethodSummary,
     Summary,
-    finite,
     mean_curve,
     summarise,
     summarise_method,
