@@ -218,7 +218,7 @@ def search_history(report: Report) -> Picture:
 
 
 def _history(row: Row, lane: Lane) -> View:
-    ended = [c for c in lane.tried if c.status != "running"]
+    ended = lane.finished
     complete = [c for c in ended if c.status == "complete" and c.scores]
     if not lane.planned:
         return View(row.name, f"{row.name} has one config: it is confirmed without a trial.")

@@ -66,8 +66,8 @@ def study_of(lane: Lane) -> Study:
         directions=lane.judge.directions,
         worst=lane.judge.worst,
     )
-    own = [c for c in lane.tried if c.status != "running"]
-    proposer.restore([(Proposal(c.number, own_values(lane, c)), _outcome(c)) for c in own])
+    told = [(Proposal(c.number, own_values(lane, c)), _outcome(c)) for c in lane.finished]
+    proposer.restore(told)
     return proposer.study()
 
 
@@ -80,18 +80,14 @@ def own_values(lane: Lane, candidate: Candidate) -> dict[str, Any]:
     return {k: v for k, v in candidate.values.items() if k not in lane.inherited}
 
 
-def _ended(lane: Lane) -> list[Candidate]:
-    return [c for c in lane.tried if c.status != "running"]
-
-
 def _complete(lane: Lane) -> list[Candidate]:
-    return [c for c in _ended(lane) if c.status == "complete" and c.scores]
+    return [c for c in lane.finished if c.status == "complete" and c.scores]
 
 
 def _parameters(lane: Lane) -> dict[str, Dimension]:
     """Return the dimensions of all trials, by name, in the order in which they first appear."""
     found: dict[str, Dimension] = {}
-    for candidate in _ended(lane):
+    for candidate in lane.finished:
         active = lane.method.space.active(own_values(lane, candidate))
         found |= {k: d for k, d in active.items() if k in candidate.values and k not in found}
     return found
@@ -143,7 +139,7 @@ def _parallel(row: Row, lane: Lane) -> View:
     low, high = min(scores), max(scores)
     length = (high - low) or 1.0
     lines = []
-    for candidate in sorted(_ended(lane), key=lambda c: c.number):
+    for candidate in sorted(lane.finished, key=lambda c: c.number):
         if candidate.status == "complete":
             at = (candidate.scores[0] - low) / length
             lines.append(_line(candidate, parameters, at, lane))
@@ -290,7 +286,7 @@ def _slices(row: Row, lane: Lane) -> View:
     parameters = _parameters(lane)
     if not _complete(lane) or not parameters:
         return View(row.name, _nothing(row, lane))
-    ended, edges = _ended(lane), row.summary.edges
+    ended, edges = lane.finished, row.summary.edges
     count = len(parameters)
     gap = TITLE_HEIGHT / (SLICE_HEIGHT * count)
     figure = make_subplots(rows=count, cols=1, vertical_spacing=gap)
@@ -353,7 +349,7 @@ def _map(row: Row, lane: Lane) -> View:
         return View(row.name, f"{row.name}: {text}.")
     if not _complete(lane):
         return View(row.name, _nothing(row, lane))
-    ended = [c for c in _ended(lane) if all(name in c.values for name in chosen)]
+    ended = [c for c in lane.finished if all(name in c.values for name in chosen)]
     x, y = ([c.values[name] for c in ended] for name in chosen)
     figure = go.Figure(trial_marks(ended, x, y))
     complete = [c for c in ended if c.status == "complete"]

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fltune.search.candidate import Candidate, by_promise, why_hopeless, winners
-from fltune.search.confirm import Confirmation
 from fltune.search.edges import find_edges, wider_entries
 from fltune.search.jobs import DONE, Job, Journal, make_job
 from fltune.search.method import Method
@@ -18,10 +17,11 @@ from fltune.search.proposer import Proposal, Proposer, make_proposer
 from fltune.search.record import CONFIRMATION, TRIAL, TrialRecord
 from fltune.search.rungs import make_rungs
 from fltune.search.settings import SearchSettings
+from fltune.search.standing import Standing
 from fltune.search.study import Outcome
 
 
-class Lane:
+class Lane(Standing):
     """The jobs of one method.
 
     A deterministic search makes its proposals in batches, and learns from a batch when all of it
@@ -35,9 +35,7 @@ class Lane:
         first: the number of the first config.
 
     Attributes:
-        beside, worst: what trials set beside their points; scores of a diverged run, by its kind.
-        candidates: the configs so far, by number.
-        confirmation: the winners' runs on fresh seeds.
+        beside: what trials set beside their points.
         closed: set to end the search of the method with what it has; its winner is confirmed.
     """
 
@@ -49,26 +47,16 @@ class Lane:
         inherited: Mapping[str, Any] | None = None,
         first: int = 0,
     ) -> None:
-        self.method = method
+        super().__init__(method, search)
         self.inherited = dict(inherited or {})
         self.first = first
-        self.search = search
         self.journal = journal
-        one = method.experiment(method.first_values())
         self.beside = method.of_trials(search)
-        self._judged = (one.max_loss, method.trial_rounds(search))
-        self.judge = search.judge(*self._judged)
-        whole = search.judge(one.max_loss, one.rounds)
-        self.worst = {TRIAL: self.judge.worst, CONFIRMATION: whole.worst}
         self._widenings = 0
         self._proposer: Proposer | None = None
-        self.rungs = make_rungs(search, self._judged[1])
+        self.rungs = make_rungs(search, method.trial_rounds(search))
         if self.rungs is not None and search.deterministic:
             self.rungs.freeze()
-        self.seeds = [method.seed + i for i in range(search.seeds)]
-        self._trial_seeds = self.seeds if method.needs_trials(search) else []
-        self.confirmation = Confirmation(self.seeds, search.confirm_seeds)
-        self.candidates: dict[int, Candidate] = {}
         self.closed = False
         self._open: set[int] = set()
         self._out: set[tuple[int, int]] = set()
@@ -155,40 +143,6 @@ class Lane:
         return self._confirming
 
     @property
-    def front(self) -> list[Candidate]:
-        """The best complete candidates in order; with several objectives, the Pareto front."""
-        found = list(self.candidates.values())
-        if not self._trial_seeds:
-            return [c for c in found if c.status == "complete"]
-        return winners(found, self.judge.directions, len(found))
-
-    @property
-    def winners(self) -> list[Candidate]:
-        """The candidates that are confirmed."""
-        return self.front[: self.search.confirm_top]
-
-    @property
-    def chosen(self) -> Candidate | None:
-        """The candidate that is reported: of those confirmed, the best score on fresh seeds.
-
-        A validation score, as in the search; test data chooses nothing.
-        """
-        worst = self.worst[CONFIRMATION][0]
-        return self.confirmation.best(self.winners, worst, self.search.maximize)
-
-    @property
-    def reported(self) -> list[TrialRecord]:
-        """The confirmation runs of the chosen candidate, by seed."""
-        chosen = self.chosen
-        return self.confirmation.of(chosen) if chosen else []
-
-    @property
-    def records(self) -> list[TrialRecord]:
-        """All ended runs, the confirmations last."""
-        searched = [run for c in self.candidates.values() for run in c.runs]
-        return [*searched, *self.confirmation.runs]
-
-    @property
     def planned(self) -> int:
         """Configs that it will try, as far as is known."""
         return max(self.method.trials(self.search), len(self.tried))
@@ -197,21 +151,6 @@ class Lane:
     def done(self) -> int:
         """Configs that have ended."""
         return len(self.tried) - len(self._open)
-
-    @property
-    def tried(self) -> list[Candidate]:
-        """The configs that are run in the search; a method's only one is confirmed right away."""
-        return [c for c in self.candidates.values() if c.seeds or c.runs]
-
-    @property
-    def planned_confirmations(self) -> int:
-        """Confirmation runs that there will be, as far as is known."""
-        return self.search.confirm_seeds * max(1, len(self.winners))
-
-    @property
-    def done_confirmations(self) -> int:
-        """Those of them that have ended."""
-        return sum(len(self.confirmation.of(candidate)) for candidate in self.winners)
 
     def _widen(self) -> bool:
         """Widen the space where the winner is on an edge, if that is wanted and can be."""
@@ -347,11 +286,6 @@ class Lane:
             violations=candidate.violations,
             intermediate=self.scores_by_round(candidate.runs[0]),
         )
-
-    def scores_by_round(self, run: TrialRecord) -> dict[int, float]:
-        """Return the main score that a run had after each evaluated round."""
-        judge = self.search.judge(*self._judged)
-        return {int(row["round"]): judge.add(row)[0] for row in run.rows}
 
     def restore(self, journal: Sequence[Mapping[str, Any]], runs: Sequence[TrialRecord]) -> None:
         """Take up the work where the logs of an earlier process end.
