@@ -23,7 +23,7 @@ from fltune.errors import FltuneError
 from fltune.experiment import DataSection
 from fltune.report.compare import Report, Row, validation_metric
 from fltune.report.table import short
-from fltune.search.candidate import Candidate
+from fltune.search.candidate import Candidate, rankable
 from fltune.search.lane import Lane
 from fltune.search.record import TrialRecord
 
@@ -225,7 +225,7 @@ def _history(row: Row, lane: Lane) -> View:
     counts = ", ".join(f"{sum(c.status == s for c in ended)} {s}" for s in MARKS)
     if not complete:
         return View(row.name, f"No trial of {row.name} completed: {counts}.")
-    kept = [c for c in complete if c.feasible] or complete  # as winners are chosen
+    kept = rankable(ended)
     better = max if lane.judge.directions[0] == "maximize" else min
     figure = go.Figure(trial_marks(ended, [c.number for c in ended], heights(lane, ended)))
     best = list(accumulate((c.scores[0] for c in kept), better))

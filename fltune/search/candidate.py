@@ -75,6 +75,12 @@ def _means(columns: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(math.fsum(values) / len(values) for values in zip(*columns, strict=True))
 
 
+def rankable(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the complete candidates that may win: where some keep the constraints, only those."""
+    complete = [c for c in candidates if c.status == "complete" and c.scores]
+    return [c for c in complete if c.feasible] or complete
+
+
 def winners(
     candidates: Sequence[Candidate], directions: Sequence[str], count: int = 1
 ) -> list[Candidate]:
@@ -89,8 +95,7 @@ def winners(
         directions: ``maximize`` or ``minimize``, per objective.
         count: at most so many.
     """
-    complete = [c for c in candidates if c.status == "complete" and c.scores]
-    kept = [c for c in complete if c.feasible] or complete
+    kept = rankable(candidates)
     if len(directions) > 1:
         kept = [kept[i] for i in pareto_front([c.scores for c in kept], directions)]
     sign = -1.0 if directions[0] == "maximize" else 1.0
