@@ -141,18 +141,21 @@ def federate(
     y = raw.train.y
     known = partition.known_clients(raw.groups, len(y))
     groups = raw.groups if known is None else known
-    if val_from == "test":
-        unused = 0.0 if resplit is None else val_fraction
-        data = _validated_by_test(raw, partition, num_clients, seed, unused, split_seed, known)
-    elif val_from == "clients":
-        data = _validated_by_clients(
-            raw, partition.assign(y, num_clients, seed, groups), val_fraction, split_seed
-        )
+    if val_from == "clients":
+        assigned = partition.assign(y, num_clients, seed, groups)
+        data = _validated_by_clients(raw, assigned, val_fraction, split_seed)
     else:
-        kept, held_out = split_validation(y, val_fraction, split_seed, known)
+        kept: Tensor | slice = slice(None)
+        held_out = y.new_empty(0)
+        if val_from != "test" or resplit is not None:
+            kept, held_out = split_validation(y, val_fraction, split_seed, known)
         own = None if groups is None else groups[kept]
         assigned = partition.assign(y[kept], num_clients, seed, own)
-        data = _validated_by_pool(raw, kept, held_out, assigned, known)
+        train = replace(raw.train, x=raw.train.x[kept], y=y[kept])
+        if val_from == "test":
+            data = _validated_by_test(raw, train, assigned)
+        else:
+            data = _validated_by_pool(raw, train, held_out, assigned, known)
     data = replace(data, named=None if known is raw.groups else known)
     return data if val_clients is None else on_panel(data, val_clients, split_seed)
 
@@ -203,23 +206,8 @@ def split_anew(raw: RawData, share: float, seed: int) -> RawData:
     return replace(raw, train=train, test=Split(x[test], y[test]))
 
 
-def _validated_by_test(
-    raw: RawData,
-    partition: Partition,
-    num_clients: int,
-    seed: int,
-    unused: float,
-    split_seed: int,
-    known: Tensor | None,
-) -> FederatedData:
-    """Federate the training samples, but for an unused share, and validate on the test samples."""
-    y, train = raw.train.y, raw.train
-    groups = raw.groups if known is None else known
-    if unused:
-        kept, _ = split_validation(y, unused, split_seed, known)
-        train = replace(train, x=train.x[kept], y=y[kept])
-        groups = None if groups is None else groups[kept]
-    assigned = partition.assign(train.y, num_clients, seed, groups)
+def _validated_by_test(raw: RawData, train: Split, assigned: Assignment) -> FederatedData:
+    """Federate training samples, and validate on the test samples."""
     return FederatedData.from_clients(
         train,
         raw.test,
@@ -232,16 +220,15 @@ def _validated_by_test(
 
 
 def _validated_by_pool(
-    raw: RawData, kept: Tensor, held_out: Tensor, assigned: Assignment, known: Tensor | None
+    raw: RawData, train: Split, held_out: Tensor, assigned: Assignment, known: Tensor | None
 ) -> FederatedData:
     """Federate what is left of the pool; validation samples belong to all clients there are."""
-    x, y = raw.train.x, raw.train.y
     owner = None
     if known is not None:  # numbered as a partition of all of them would, whoever is left out
         owner = torch.searchsorted(known[known >= 0].unique(), known[held_out])
     return FederatedData.from_clients(
-        replace(raw.train, x=x[kept], y=y[kept]),
-        Split(x[held_out], y[held_out]),
+        train,
+        Split(raw.train.x[held_out], raw.train.y[held_out]),
         raw.test,
         assigned.clients,
         raw.num_classes,
