@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
@@ -101,6 +102,20 @@ class Checked:
                     f"{type(self).__name__}: {f.name} = {value!r} is not allowed; "
                     f"must be {meta.range}"
                 )
+
+
+def check_at_most(name: str, count: int, num_clients: int) -> None:
+    """Raise ValueError where a parameter asks for more clients than there are."""
+    if count > num_clients:
+        raise ValueError(f"{name} = {count} is more than the {num_clients} clients there are")
+
+
+def check_one_each(
+    name: str, values: Sequence[Any] | None, num_clients: int, what: str = "entries"
+) -> None:
+    """Raise ValueError where a list is given that has not one value for each client."""
+    if values is not None and len(values) != num_clients:
+        raise ValueError(f"{name} has {len(values)} {what} for {num_clients} clients")
 
 
 def describe(cls: type) -> list[tuple[str, Any, Meta]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from fltune.parameters import Checked, parameter
+from fltune.parameters import Checked, check_one_each, parameter
 from fltune.randomness import client_normals
 from fltune.registry import Registry
 
@@ -235,8 +235,8 @@ class ClockPerClient(RunningClock):
         super().check(num_clients, asynchronous)
         for f in dataclasses.fields(self):
             given = getattr(self, f.name)
-            if isinstance(given, list) and len(given) not in (0, num_clients):
-                raise ValueError(f"{f.name} has {len(given)} entries for {num_clients} clients")
+            if isinstance(given, list) and given:
+                check_one_each(f.name, given, num_clients)
 
     def speeds(self, round: int, clients: Tensor) -> Speeds:
         """Return the clients' own numbers."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fltune.parameters import Checked, parameter
+from fltune.parameters import Checked, check_one_each, parameter
 from fltune.randomness import client_draws
 from fltune.registry import Registry
 
@@ -92,8 +92,7 @@ class WorkPerClient(LocalWork):
 
     def check(self, nominal: int, num_clients: int, asynchronous: bool = False) -> None:
         """Refuse a list that does not fit the population."""
-        if len(self.amounts) != num_clients:
-            raise ValueError(f"amounts has {len(self.amounts)} entries for {num_clients} clients")
+        check_one_each("amounts", self.amounts, num_clients)
 
     def amount(self, round: int, clients: Tensor) -> Tensor:
         """Return the clients' own amounts."""

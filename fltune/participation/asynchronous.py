@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fltune.parameters import parameter
+from fltune.parameters import check_at_most, parameter
 from fltune.participation.base import Arrivals, Participation
 from fltune.randomness import client_normals, generator
 
@@ -63,10 +63,7 @@ class Asynchronous(Participation):
 
     def check(self, num_clients: int) -> None:
         """Refuse more clients at work than there are."""
-        if self.concurrency > num_clients:
-            raise ValueError(
-                f"concurrency = {self.concurrency} is more than the {num_clients} clients there are"
-            )
+        check_at_most("concurrency", self.concurrency, num_clients)
 
     def bind(self, num_clients: int, seed: int, histograms: Tensor | None = None) -> Participation:
         """Draw the clients' speeds; nobody is at work yet."""

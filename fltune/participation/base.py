@@ -38,6 +38,13 @@ class Arrivals:
     seconds: float
 
 
+def one_each(each: list[float] | None, otherwise: float, num_clients: int) -> Tensor:
+    """Return a number for each client, float64 [N]; the same for all where none are listed."""
+    if each is not None:
+        return torch.tensor(each, dtype=torch.float64)
+    return torch.full((num_clients,), otherwise, dtype=torch.float64)
+
+
 @dataclass(eq=False)
 class Participation(Checked, Sampler[list[int]]):
     """Base of all patterns: a sampler of cohorts, resumable, with its delays and counts.

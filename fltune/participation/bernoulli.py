@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fltune.parameters import parameter
-from fltune.participation.base import Participation
+from fltune.parameters import check_at_most, check_one_each, parameter
+from fltune.participation.base import Participation, one_each
 
 
 class IndependentClients(Participation):
@@ -44,16 +44,13 @@ class Bernoulli(IndependentClients):
 
     def check(self, num_clients: int) -> None:
         """Refuse a list that does not fit the population, or that nobody could retry for."""
-        if self.each is not None and len(self.each) != num_clients:
-            raise ValueError(f"each has {len(self.each)} probabilities for {num_clients} clients")
+        check_one_each("each", self.each, num_clients, "probabilities")
         if self.retry_if_empty and self.each is not None and not any(self.each):
             raise ValueError("retry_if_empty never ends where every probability is 0")
 
     def probabilities(self, round: int) -> Tensor:
         """Return the constants."""
-        if self.each is not None:
-            return torch.tensor(self.each, dtype=torch.float64)
-        return torch.full((self.num_clients,), self.probability, dtype=torch.float64)
+        return one_each(self.each, self.probability, self.num_clients)
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return the clients whose coin says yes; at least one with ``retry_if_empty``."""
@@ -84,23 +81,15 @@ class Sine(IndependentClients):
 
     def check(self, num_clients: int) -> None:
         """Refuse more clients per round than there are, or a list that does not fit them."""
-        if self.each is not None:
-            if len(self.each) != num_clients:
-                raise ValueError(
-                    f"each has {len(self.each)} probabilities for {num_clients} clients"
-                )
-        elif self.per_round > num_clients:
-            raise ValueError(
-                f"per_round = {self.per_round} is more than the {num_clients} clients there are"
-            )
+        check_one_each("each", self.each, num_clients, "probabilities")
+        if self.each is None:
+            check_at_most("per_round", self.per_round, num_clients)
 
     def probabilities(self, round: int) -> Tensor:
         """Return the same p_t for every client, or p_i at the same height of the swing."""
         level = self.swing * math.sin(2.0 * math.pi * round / self.period) + 1.0 - self.swing
-        if self.each is not None:
-            return (torch.tensor(self.each, dtype=torch.float64) * level).clamp(0, 1)
-        p = self.per_round / self.num_clients * level
-        return torch.full((self.num_clients,), p, dtype=torch.float64)
+        top = one_each(self.each, self.per_round / self.num_clients, self.num_clients)
+        return (top * level).clamp(0, 1)
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fltune.parameters import parameter
+from fltune.parameters import check_at_most, parameter
 from fltune.participation.base import Participation
 from fltune.randomness import generator
 
@@ -52,10 +52,7 @@ class Groups(Participation):
 
     def check(self, num_clients: int) -> None:
         """Refuse groups that would be empty or too small."""
-        if self.groups > num_clients:
-            raise ValueError(
-                f"groups = {self.groups} is more than the {num_clients} clients there are"
-            )
+        check_at_most("groups", self.groups, num_clients)
         smallest = num_clients // self.groups
         if self.per_round > smallest:
             raise ValueError(

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fltune.parameters import parameter
-from fltune.participation.base import Participation
+from fltune.parameters import check_one_each, parameter
+from fltune.participation.base import Participation, one_each
 from fltune.randomness import generator
 
 
@@ -38,14 +38,11 @@ class Availability(Participation):
 
     def check(self, num_clients: int) -> None:
         """Refuse a list that does not fit the population."""
-        if self.each is not None and len(self.each) != num_clients:
-            raise ValueError(f"each has {len(self.each)} shares for {num_clients} clients")
+        check_one_each("each", self.each, num_clients, "shares")
 
     def shares(self) -> Tensor:
         """Return p_i, float64 [N]."""
-        if self.each is not None:
-            return torch.tensor(self.each, dtype=torch.float64)
-        return torch.full((self.num_clients,), self.probability, dtype=torch.float64)
+        return one_each(self.each, self.probability, self.num_clients)
 
     def available(self, round: int, random: torch.Generator) -> Tensor:
         """Return who is there in round t, bool [N]."""

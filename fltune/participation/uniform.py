@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fltune.parameters import parameter
+from fltune.parameters import check_at_most, parameter
 from fltune.participation.base import Participation
 
 
@@ -23,10 +23,7 @@ class Uniform(Participation):
 
     def check(self, num_clients: int) -> None:
         """Refuse more clients per round than there are."""
-        if self.per_round > num_clients:
-            raise ValueError(
-                f"per_round = {self.per_round} is more than the {num_clients} clients there are"
-            )
+        check_at_most("per_round", self.per_round, num_clients)
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return S ids out of N."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fltune.parameters import parameter
+from fltune.parameters import check_one_each, parameter
 from fltune.participation.base import Participation
 
 SUM_TOLERANCE = 1e-3
@@ -60,10 +60,7 @@ class WithReplacement(Participation):
         """Refuse a list that is no distribution over the population."""
         if self.probabilities is None:
             return
-        if len(self.probabilities) != num_clients:
-            raise ValueError(
-                f"probabilities has {len(self.probabilities)} entries for {num_clients} clients"
-            )
+        check_one_each("probabilities", self.probabilities, num_clients)
         total = math.fsum(self.probabilities)
         if abs(total - 1.0) > SUM_TOLERANCE:
             raise ValueError(f"probabilities sum to {total:g}; must be 1")
