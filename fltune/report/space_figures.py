@@ -29,6 +29,7 @@ from fltune.report.figures import (
 )
 from fltune.report.table import short
 from fltune.search.candidate import Candidate
+from fltune.search.condition import is_number
 from fltune.search.dimension import Dimension
 from fltune.search.lane import Lane
 from fltune.search.proposer import ListProposer, OptunaProposer, Proposal
@@ -94,14 +95,14 @@ def _parameters(lane: Lane) -> dict[str, Dimension]:
 
 
 def _numeric(dimension: Dimension) -> bool:
-    return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in dimension.values)
+    return all(map(is_number, dimension.values))
 
 
 def _axis(dimension: Dimension) -> str:
     """Return plotly's type of an axis for a parameter."""
     if not _numeric(dimension):
         return "category"
-    if dimension.kind in ("loguniform", "logint"):
+    if dimension.logarithmic:
         return "log"
     low, high = min(dimension.values), max(dimension.values)
     return "log" if dimension.finite and low > 0 and high / low >= WIDE else "linear"
@@ -186,8 +187,7 @@ def _line(
 def _has_place(dimension: Dimension, value: Any) -> bool:
     """Whether a value can stand on its axis; an extension may have narrowed or changed a space."""
     if _numeric(dimension):
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return number and (value > 0 or _axis(dimension) != "log")
+        return is_number(value) and (value > 0 or _axis(dimension) != "log")
     return value in dimension.values
 
 

@@ -94,6 +94,20 @@ class Dimension:
         return drawn[name]
 
     @property
+    def logarithmic(self) -> bool:
+        """Whether the values of a range are spread evenly by their logarithm."""
+        return self.kind in ("loguniform", "logint")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values of a range are whole numbers."""
+        return self.kind in ("int", "logint")
+
+    def scale(self, value: float) -> float:
+        """Return a value of a range, or its logarithm: what is spread evenly."""
+        return math.log(value) if self.logarithmic else float(value)
+
+    @property
     def ordered(self) -> bool:
         """Whether the values are numbers with an edge at either end."""
         return all(map(is_number, self.values)) and len(self.values) > 1
@@ -118,9 +132,9 @@ class Dimension:
         low, high = self.values
         if self.by_position:
             return IntDistribution(0, self.encode(high))
-        if self.kind in ("int", "logint"):
-            return IntDistribution(low, high, log=self.kind == "logint", step=int(self.step or 1))
-        return FloatDistribution(low, high, log=self.kind == "loguniform")
+        if self.whole:
+            return IntDistribution(low, high, log=self.logarithmic, step=int(self.step or 1))
+        return FloatDistribution(low, high, log=self.logarithmic)
 
     def decode(self, drawn: Any) -> Any:
         """Return the value behind what Optuna drew."""
@@ -142,7 +156,7 @@ class Dimension:
             return next(i for i, known in enumerate(self.values) if same(known, value))
         if self.by_position:
             return round((value - self.values[0]) / (self.step or 1.0))
-        return int(value) if self.kind in ("int", "logint") else float(value)
+        return int(value) if self.whole else float(value)
 
     def at(self, share: float) -> Any:
         """Return the value at a share of the way, in [0, 1): all are equally likely at random.
@@ -169,8 +183,8 @@ class Dimension:
         low, high = min(self.values), max(self.values)
         if self.finite:
             return "lowest" if value == low else "highest" if value == high else None
-        scale = math.log if self.kind in ("loguniform", "logint") else float
-        place = (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0)
+        start, end = self.scale(low), self.scale(high)
+        place = (self.scale(value) - start) / ((end - start) or 1.0)
         return "lowest" if place <= EDGE_SHARE else "highest" if place >= 1 - EDGE_SHARE else None
 
     def beyond(self, edge: str) -> tuple[float, int]:
@@ -189,7 +203,7 @@ class Dimension:
             return any(same(known, value) for known in self.values)
         if not is_number(value) or not self.values[0] <= value <= self.values[1]:
             return False
-        if self.kind in ("int", "logint") and value != int(value):
+        if self.whole and value != int(value):
             return False
         return self.step is None or _divides(self.step, value - self.values[0])
 

@@ -135,17 +135,9 @@ def _place(dimension: Dimension, value: float) -> float:
     """Return what configs are compared by: a list's value itself, a range's slice."""
     if dimension.finite:
         return value
-    low, high = map(_scale(dimension), dimension.values)
-    part = (_scale(dimension)(value) - low) / (high - low) * SLICES
+    low, high = map(dimension.scale, dimension.values)
+    part = (dimension.scale(value) - low) / (high - low) * SLICES
     return min(math.floor(part), SLICES - 1)
-
-
-def _scale(dimension: Dimension) -> Any:
-    return math.log if dimension.kind in ("loguniform", "logint") else float
-
-
-def _unscale(dimension: Dimension) -> Any:
-    return math.exp if dimension.kind in ("loguniform", "logint") else float
 
 
 def widened(method: Method, point: dict[str, Any], name: str, side: str) -> dict[str, Any]:
@@ -181,15 +173,14 @@ def _longer_list(method: Method, point: dict[str, Any], name: str, side: str) ->
 
 def _longer_range(method: Method, point: dict[str, Any], name: str, side: str) -> dict[str, Any]:
     dimension = method.space.active(point)[name]
-    scale, unscale = _scale(dimension), _unscale(dimension)
-    low, high = map(scale, dimension.values)
+    low, high = map(dimension.scale, dimension.values)
     inside, outside = (high, high + WIDER * (high - low))
     if side == "lowest":
         inside, outside = (low, low - WIDER * (high - low))
     end = dimension.values[0 if side == "lowest" else 1]
     reach = outside
     for _ in range(HALVINGS):
-        number = _end(dimension, end, unscale(reach))
+        number = _end(dimension, end, math.exp(reach) if dimension.logarithmic else reach)
         further = number < end if side == "lowest" else number > end
         if further and method.allows(point, name, number):
             ends = [number, dimension.values[1]]
@@ -205,7 +196,7 @@ def _end(dimension: Dimension, end: float, place: float) -> float:
     step = dimension.step
     if step is not None:
         place = end + round((place - end) / step) * step
-    if dimension.kind in ("int", "logint"):
+    if dimension.whole:
         return round(place)
     return float(f"{place:.3g}" if step is None else f"{place:.12g}")
 

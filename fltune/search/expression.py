@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from fltune.errors import nearest
+from fltune.search.condition import is_number
 
 LONGEST = 300
 """Characters of an expression; what is longer belongs into code of one's own."""
@@ -91,7 +92,7 @@ class Expression:
         """
         values = {name: look(name) for name in self.names}
         for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if not is_number(value):
                 raise ValueError(f"{self.text}: {name} is {value!r}, not a number")
         try:
             result = _value(self.tree, values)
@@ -123,7 +124,7 @@ def _check(node: ast.expr) -> None:
     position = node.col_offset + 1
     if isinstance(node, ast.Constant):
         value = node.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise _wrong(position, f"{value!r} is no number")
     elif isinstance(node, ast.BinOp):
         if type(node.op) not in OPERATORS:
