@@ -358,7 +358,7 @@ class LocalSolver:
             # "dense" draws from no global generator
             with torch.random.fork_rng(own, enabled=self.strategy != "dense"):
                 if self.strategy == FASTEST:
-                    self.timings = time_strategies(self.network, self.losses, plan, work=work)
+                    self.timings = time_strategies(work)
                     self.strategy = min(self.timings, key=self.timings.__getitem__)
                 if self.team is not None:
                     return self.team.solve(self.strategy, work)

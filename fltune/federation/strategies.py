@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,16 @@ from fltune.federation.batches import BatchPlan
 from fltune.federation.compiled import check_compiler, solve_compiled
 from fltune.federation.dense import can_be_dense, check_dense, solve_dense
 from fltune.federation.flat import FlatNetwork
-from fltune.federation.local import LocalResult, Losses, Strategy
+from fltune.federation.local import Losses, Strategy
 from fltune.federation.loop import solve_loop
 from fltune.federation.precision import FULL
 from fltune.federation.stacked import batched_gradient, solve_stacked
 from fltune.models.batch_norm import sees_batches
 from fltune.models.dropout import KeyedDropout
 from fltune.models.linear import Linear
+
+if TYPE_CHECKING:  # it imports this module
+    from fltune.federation.bundles import Work
 
 COMPILED = "compiled"
 STRATEGIES: dict[str, Strategy] = {
@@ -172,25 +175,18 @@ def candidates(network: nn.Module, losses: Losses, precision: str = FULL) -> lis
     return allowed
 
 
-def time_strategies(
-    network: FlatNetwork, losses: Losses, plan: BatchPlan, work: tuple[Any, ...]
-) -> dict[str, float]:
+def time_strategies(work: Work) -> dict[str, float]:
     """Return the median seconds of each candidate for the local work of a cohort.
 
     Solving has no side effect: results are thrown away, and random numbers are hashes. Measured
     once in a process for each network, number of clients, batch size, dtype, precision, device and
     number of threads.
-
-    Args:
-        network: the model.
-        losses: per-sample losses.
-        plan: the cohort's batches.
-        work: all arguments of a strategy.
     """
+    network, losses = work.network, work.losses
     values = network.parameters[0]
     layers = (str(network.network), network.dimension, tuple(network.shapes))
     machine = (values.dtype, network.precision, str(values.device), torch.get_num_threads())
-    key = (*layers, getattr(losses, "__name__", losses), plan.index.shape[1:], *machine)
+    key = (*layers, getattr(losses, "__name__", losses), work.plan.index.shape[1:], *machine)
     if key not in _timed:
         names = candidates(network.network, losses, network.precision)
         seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -201,9 +197,9 @@ def time_strategies(
     return dict(_timed[key])
 
 
-def _seconds(solve: Strategy, device: torch.device, work: tuple[Any, ...]) -> float:
+def _seconds(solve: Strategy, device: torch.device, work: Work) -> float:
     started = time.perf_counter()
-    result: LocalResult = solve(*work)
+    result = solve(*work)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     del result
