@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fltune.data.federated import Split
+from fltune.federation.glance import forward_one, leaves
 from fltune.randomness import generator
 
 EVALUATION_CHUNK = 4096
@@ -27,15 +28,10 @@ def samples_at_once(network: nn.Module, split: Split) -> int:
         if isinstance(output, Tensor):
             largest.append(output.nbytes)
 
-    leaves = [m for m in network.modules() if not any(True for _ in m.children())]
-    hooks = [module.register_forward_hook(look) for module in leaves]
-    training = network.training
-    network.eval()
+    hooks = [module.register_forward_hook(look) for module in leaves(network)]
     try:
-        with torch.no_grad():
-            network(split.x[:1])
+        forward_one(network, split.x)
     finally:
-        network.train(training)
         for hook in hooks:
             hook.remove()
     return max(1, min(EVALUATION_CHUNK, EVALUATION_BYTES // max(largest)))

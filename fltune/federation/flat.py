@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from fltune.federation.chain import Layer, read_chain
+from fltune.federation.glance import forward_one
 from fltune.federation.layout import Arrange, choose_layout
 from fltune.federation.pool_first import pool_first
 from fltune.federation.precision import FULL, output_of
@@ -101,7 +102,6 @@ class FlatNetwork:
             self._layout = choose_layout(self.network, x, self.precision)
         return self._layout
 
-    @torch.no_grad()
     def flops(self, x: Tensor) -> int:
         """Return the floating-point operations of one sample's forward; counted once.
 
@@ -109,11 +109,8 @@ class FlatNetwork:
             x: samples [n, ...].
         """
         if self._flops is None:
-            training = self.network.training
-            self.network.eval()  # no running statistics move
             with FlopCounterMode(display=False) as counter:
-                self.network(x[:1])
-            self.network.train(training)
+                forward_one(self.network, x)
             self._flops = counter.get_total_flops()
         return self._flops
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fltune.federation.chain import has_hooks
+from fltune.federation.glance import forward_one, leaves
 from fltune.federation.precision import FULL
 
 BLOCKED_LAYERS = (nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Linear, nn.Flatten, nn.Identity)
@@ -74,10 +75,9 @@ def takes_blocked(network: nn.Module, x: Tensor) -> bool:
     """
     if not _measured(network, x) or not torch.backends.mkldnn.is_available():
         return False
-    for module in network.modules():
-        leaf = not any(True for _ in module.children())
-        if has_hooks(module) or (leaf and type(module) not in BLOCKED_LAYERS):
-            return False
+    known = all(type(module) in BLOCKED_LAYERS for module in leaves(network))
+    if not known or any(map(has_hooks, network.modules())):
+        return False
     parameters = [p for p in network.parameters() if p.requires_grad]
     try:
         torch.autograd.grad(network(blocked(x[:1])).to_dense().sum(), parameters)
@@ -86,17 +86,12 @@ def takes_blocked(network: nn.Module, x: Tensor) -> bool:
     return True
 
 
-@torch.no_grad()
 def prefers_channels_last(network: nn.Module, x: Tensor) -> bool:
     """Whether a network is quicker with channels last, and can take such samples x [n, ...]."""
     if not _measured(network, x):
         return False
-    training = network.training
-    network.eval()  # no running statistics move
     try:
-        network(channels_last(x[:1]))
+        forward_one(network, channels_last(x[:1]))
     except RuntimeError:  # a forward that calls view on what is no longer contiguous
         return False
-    finally:
-        network.train(training)
     return True

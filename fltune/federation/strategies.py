@@ -19,6 +19,7 @@ from fltune.federation.batches import BatchPlan
 from fltune.federation.compiled import check_compiler, solve_compiled
 from fltune.federation.dense import can_be_dense, check_dense, solve_dense
 from fltune.federation.flat import FlatNetwork
+from fltune.federation.glance import leaves
 from fltune.federation.local import Losses, Strategy
 from fltune.federation.loop import solve_loop
 from fltune.federation.precision import FULL
@@ -69,8 +70,7 @@ def choose_strategy(network: nn.Module, losses: Losses, precision: str = FULL) -
     """
     if can_be_dense(network, losses, precision):
         return "dense"
-    leaves = [m for m in network.modules() if not any(True for _ in m.children())]
-    quick = all(isinstance(m, QUICK_LAYERS) for m in leaves)
+    quick = all(isinstance(m, QUICK_LAYERS) for m in leaves(network))
     return AUTO if quick and "stacked" in candidates(network, losses) else "loop"
 
 
