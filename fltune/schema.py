@@ -199,6 +199,7 @@ def problems(error: ValidationError, prefix: str = "") -> list[str]:
     return lines
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Named:
     """The parser of a section that names one of a registry's components.
 
@@ -211,18 +212,11 @@ class Named:
         default: the component of a section that names none.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        base: type[Component] = Component,
-        key: str = "name",
-        default: str | None = None,
-    ) -> None:
-        self.registry = registry
-        self.base = base
-        self.key = key
-        self.default = default
-        self._parsed: Parsed[Component] = Parsed()
+    registry: Registry
+    base: type[Component] = Component
+    key: str = "name"
+    default: str | None = None
+    _parsed: Parsed[Component] = dataclasses.field(default_factory=Parsed, init=False, repr=False)
 
     def __call__(self, raw: Any) -> Component:
         """Return the typed section."""
