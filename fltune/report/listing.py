@@ -24,7 +24,7 @@ from fltune.federation.delays import DELAYS
 from fltune.federation.schedules import SCHEDULES
 from fltune.federation.work import WORK
 from fltune.models import MODELS
-from fltune.parameters import describe
+from fltune.parameters import Meta, describe
 from fltune.participation import PARTICIPATION
 from fltune.registry import Registry
 from fltune.schema import declared
@@ -44,6 +44,8 @@ REGISTRIES: dict[str, Registry] = {
     "clocks": CLOCKS,
 }
 KINDS = (*REGISTRIES, "spaces")
+REQUIRED = (dataclasses.MISSING, ...)
+"""What stands for the default of a parameter that has none: in a dataclass, in a section."""
 
 
 def listing(kind: str, spaces: Path = Path("search_spaces")) -> list[dict[str, Any]]:
@@ -73,29 +75,20 @@ def _component(name: str, target: Any) -> dict[str, Any]:
     if isinstance(target, type) and issubclass(target, Algorithm):
         entry |= _costs(target)
     if dataclasses.is_dataclass(target):
-        entry["parameters"] = [
-            {
-                "name": key,
-                "symbol": meta.symbol,
-                "default": None if default is dataclasses.MISSING else default,
-                "required": default is dataclasses.MISSING,
-                "range": meta.range,
-                "doc": meta.doc,
-            }
-            for key, default, meta in describe(target)  # type: ignore[arg-type]
-        ]
+        known = describe(target)  # type: ignore[arg-type]
     else:
-        entry["parameters"] = [
-            {
-                "name": key,
-                "symbol": "",
-                "default": None if default is ... else default,
-                "required": default is ...,
-                "range": "",
-                "doc": "",
-            }
-            for key, (_, default) in declared(target).items()
-        ]
+        known = [(key, default, Meta("")) for key, (_, default) in declared(target).items()]
+    entry["parameters"] = [
+        {
+            "name": key,
+            "symbol": meta.symbol,
+            "default": None if default in REQUIRED else default,
+            "required": default in REQUIRED,
+            "range": meta.range,
+            "doc": meta.doc,
+        }
+        for key, default, meta in known
+    ]
     return entry
 
 
