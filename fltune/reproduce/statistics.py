@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fltune.reproduce.claims import Claim
 from fltune.reproduce.readings import BySeed, Cell, Evidence, Series, bits, read
 
+Readings = Callable[[Evidence, Claim, Cell], list[BySeed]]
+Combine = Callable[[Sequence[float]], float]
+
 NEUTRAL = {
     "difference": 0.0,
     "ratio": 1.0,
@@ -26,53 +29,8 @@ NEUTRAL = {
 
 def by_seed(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
     """Return a claim's statistic in a cell on every seed that all its runs share."""
-    return STATISTICS[claim.statistic](evidence, claim, cell)
-
-
-def _level(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _read_all([evidence.at(claim.of, cell)], claim)[0]
-
-
-def _difference(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_sides(evidence, claim, cell), lambda v: v[0] - v[1])
-
-
-def _ratio(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_sides(evidence, claim, cell), lambda v: _over(v[0], v[1]))
-
-
-def _smallest_step(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: _known(min, _steps(v)))
-
-
-def _largest_step(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: _known(max, _steps(v)))
-
-
-def _spread(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_walk(evidence, claim, claim.of, cell), lambda v: max(v) - min(v))
-
-
-def _growth(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    return _paired(_corners(evidence, claim, cell), lambda v: (v[2] - v[3]) - (v[0] - v[1]))
-
-
-def _ratio_growth(evidence: Evidence, claim: Claim, cell: Cell) -> BySeed:
-    corners = _corners(evidence, claim, cell)
-    return _paired(corners, lambda v: _over(_over(v[2], v[0]), _over(v[3], v[1])))
-
-
-STATISTICS: dict[str, Callable[[Evidence, Claim, Cell], BySeed]] = {
-    "level": _level,
-    "difference": _difference,
-    "ratio": _ratio,
-    "smallest_step": _smallest_step,
-    "largest_step": _largest_step,
-    "spread": _spread,
-    "growth": _growth,
-    "ratio_growth": _ratio_growth,
-}
-"""By the name in a file; ``computed`` reads what was computed instead, without runs."""
+    readings, combine = STATISTICS[claim.statistic]
+    return _paired(readings(evidence, claim, cell), combine)
 
 
 def _over(a: float, b: float) -> float:
@@ -88,16 +46,20 @@ def _steps(values: Sequence[float]) -> list[float]:
     return [b - a for a, b in itertools.pairwise(values)]
 
 
+def _own(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
+    return _read_all([evidence.at(claim.of, cell)], claim)
+
+
 def _sides(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
     assert claim.than is not None
     return _read_all([evidence.at(claim.of, cell), evidence.at(claim.than, cell)], claim)
 
 
-def _walk(evidence: Evidence, claim: Claim, method: str, cell: Cell) -> list[BySeed]:
-    """Return a method's numbers at each label of the axis."""
+def _walk(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
+    """Return the numbers of ``of`` at each label of the axis."""
     assert claim.along is not None
     labels = evidence.labels(claim)
-    return _read_all([evidence.at(method, {**cell, claim.along: x}) for x in labels], claim)
+    return _read_all([evidence.at(claim.of, {**cell, claim.along: x}) for x in labels], claim)
 
 
 def _corners(evidence: Evidence, claim: Claim, cell: Cell) -> list[BySeed]:
@@ -130,12 +92,26 @@ def _told_apart(readings: Sequence[BySeed], series: Sequence[Series]) -> list[By
     return found
 
 
-def _paired(
-    readings: Sequence[Mapping[int, float]], combine: Callable[[Sequence[float]], float]
-) -> BySeed:
+def _paired(readings: Sequence[Mapping[int, float]], combine: Combine) -> BySeed:
     """Combine the numbers of each seed that all have; to NaN where one of them is not known."""
     found = {}
     for seed in sorted(set.intersection(*(set(one) for one in readings))):
         values = [one[seed] for one in readings]
         found[seed] = math.nan if any(map(math.isnan, values)) else combine(values)
     return found
+
+
+STATISTICS: dict[str, tuple[Readings, Combine]] = {
+    "level": (_own, lambda v: v[0]),
+    "difference": (_sides, lambda v: v[0] - v[1]),
+    "ratio": (_sides, lambda v: _over(v[0], v[1])),
+    "smallest_step": (_walk, lambda v: _known(min, _steps(v))),
+    "largest_step": (_walk, lambda v: _known(max, _steps(v))),
+    "spread": (_walk, lambda v: max(v) - min(v)),
+    "growth": (_corners, lambda v: (v[2] - v[3]) - (v[0] - v[1])),
+    "ratio_growth": (_corners, lambda v: _over(_over(v[2], v[0]), _over(v[3], v[1]))),
+}
+"""By the name in a file, what is read and how it is combined, seed by seed.
+
+``computed`` reads what was computed instead, without runs.
+"""
