@@ -48,21 +48,20 @@ class Method:
     def fixing(self, values: Mapping[str, Any]) -> Method:
         """Return the method with some of its parameters no longer searched but set."""
         kept = {k: v for k, v in values.items() if k in self.space.entries}
-        found: list[str] = []
-        fixed = build_method(self.name, self.raw, self.to_yaml(), kept, [], found)
-        if fixed is None or found:
-            raise ConfigError(found)
-        return fixed
+        return self._rebuilt(self.to_yaml(), kept)
 
     def widened(self, entries: Mapping[str, Any]) -> Method:
         """Return the method with some entries of its space replaced, written as in a file."""
         written = self.to_yaml()
-        section = {**written, "space": {**written["space"], **entries}}
+        return self._rebuilt({**written, "space": {**written["space"], **entries}}, {})
+
+    def _rebuilt(self, section: Mapping[str, Any], overrides: Mapping[str, Any]) -> Method:
+        """Return the method of another section, with some of its parameters set by hand."""
         found: list[str] = []
-        wider = build_method(self.name, self.raw, section, {}, [], found)
-        if wider is None or found:
+        built = build_method(self.name, self.raw, section, overrides, [], found)
+        if built is None or found:
             raise ConfigError(found)
-        return wider
+        return built
 
     def raw_with(
         self, point: Mapping[str, Any], beside: Mapping[str, Any] | None = None
