@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -144,24 +144,24 @@ class Session:
         config.check_sources()
         check_data(config)
         check_cluster(config)
-        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
-        self.state.lock()
-        recorder = self._recorder(store, again)
-        try:
-            self.state.freeze(self.frozen_yaml())
-            return self._tune_and_report(recorder)
-        except KeyboardInterrupt as error:
-            raise InterruptedSearchError(self._go_on, isinstance(error, TerminatedError)) from None
-        finally:
-            recorder.close()
-            self.state.release()
+        with self._recording(again) as recorder:
+            try:
+                self.state.freeze(self.frozen_yaml())
+                return self._tune_and_report(recorder)
+            except KeyboardInterrupt as error:
+                ended = isinstance(error, TerminatedError)
+                raise InterruptedSearchError(self._go_on, ended) from None
 
     def frozen_yaml(self) -> str:
         """Return the config, with experiment and store as they are found from any folder."""
         named = bool(self.config.settings.tracking.uri)
         return self.config.as_yaml(self.experiment, self.uri if named else None)
 
-    def _recorder(self, store: Store, again: bool, searching: bool = True) -> Recorder:
+    @contextlib.contextmanager
+    def _recording(self, again: bool, searching: bool = True) -> Iterator[Recorder]:
+        """Have the search to ourselves, and a store that takes its record; leave both in order."""
+        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
+        self.state.lock()
         tags = {"fltune.source": self.config.source}
         opened: list[bool] = []
 
@@ -170,7 +170,13 @@ class Session:
             opened.append(True)
             return SearchTree(store, self.name, self.frozen_yaml(), tags, resume=resume)
 
-        return Recorder(self.config, open_tree, self.out, self.command("sync"), searching)
+        sync = self.command("sync")
+        recorder = Recorder(self.config, open_tree, self.out, sync, searching)
+        try:
+            yield recorder
+        finally:
+            recorder.close()
+            self.state.release()
 
     def _tune_and_report(self, recorder: Recorder) -> Summary:
         live: LiveDisplay | None = None
@@ -324,10 +330,7 @@ class Session:
         Raises:
             FltuneError: the store failed before it had all.
         """
-        store = Store.open(self.uri, self.experiment, self.home / "artifacts")
-        self.state.lock()
-        recorder = self._recorder(store, again=True, searching=False)
-        try:
+        with self._recording(again=True, searching=False) as recorder:
             campaign = Campaign(self.config, self.state, _ignore)
             if not recorder.start(campaign.records):
                 raise FltuneError(
@@ -339,9 +342,6 @@ class Session:
                 if not self._send_results(campaign, summary, recorder):
                     raise FltuneError("the runs are sent; the results are still to be sent")
             return recorder.sent
-        finally:
-            recorder.close()
-            self.state.release()
 
 
 def _short_of(campaign: Campaign) -> str:
