@@ -31,20 +31,7 @@ _PUBLIC = {
     "sync": "fltune.search.search",
 }
 
-__all__ = [
-    "Experiment",
-    "RunResult",
-    "__version__",
-    "build",
-    "compare",
-    "explain",
-    "extend",
-    "load",
-    "resume",
-    "run",
-    "search",
-    "sync",
-]
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
