@@ -14,20 +14,27 @@ from fltune.search.jobs import DONE
 from fltune.search.packs import Packs
 
 
-class CampaignSearcher(Searcher):
+class _OfPacks:
+    """What has the packs, and leaves them out where Ray pickles its parts.
+
+    The state that Ray makes of them is never read: ours is on disk.
+    """
+
+    packs: Packs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "packs": None}
+
+
+class CampaignSearcher(_OfPacks, Searcher):
     """Asks the campaign for jobs; how they ended it learns from :class:`CampaignEvents`."""
 
     def __init__(self, packs: Packs) -> None:
         super().__init__(metric="round", mode="max")
-        self.packs: Packs | None = packs
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Ray pickles its parts into a state of its own, which is never read: ours is on disk."""
-        return {**self.__dict__, "packs": None}
+        self.packs = packs
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return a pack of jobs, None to be asked again, or FINISHED."""
-        assert self.packs is not None
         found = self.packs.next(trial_id)
         return Searcher.FINISHED if found == DONE else found
 
@@ -44,51 +51,42 @@ class CampaignSearcher(Searcher):
         """Do nothing: the search goes on from its own logs."""
 
 
-class CampaignScheduler(FIFOScheduler):
+class CampaignScheduler(_OfPacks, FIFOScheduler):
     """Asks the campaign whether to stop a trial."""
 
     def __init__(self, packs: Packs) -> None:
         super().__init__()
-        self.packs: Packs | None = packs
-
-    def __getstate__(self) -> dict[str, Any]:
-        """See :class:`CampaignSearcher`."""
-        return {**self.__dict__, "packs": None}
+        self.packs = packs
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Continue or stop."""
-        assert self.packs is not None
         stops = self.packs.stops(trial.trial_id, result)
         return TrialScheduler.STOP if stops else TrialScheduler.CONTINUE
 
 
-class CampaignEvents(Callback):
+class CampaignEvents(_OfPacks, Callback):
     """Tells the campaign what happens to its jobs."""
 
     def __init__(self, packs: Packs) -> None:
-        self.packs: Packs | None = packs
-
-    def __getstate__(self) -> dict[str, Any]:
-        """See :class:`CampaignSearcher`."""
-        return {"packs": None}
+        self.packs = packs
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Pass it on."""
-        self._of().started(trial.trial_id)
+        self.packs.started(trial.trial_id)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         """Pass it on."""
-        self._of().reported(trial.trial_id, result)
+        self.packs.reported(trial.trial_id, result)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Let the next worker of a pack run those of its members that have not ended."""
-        trial.set_config({**trial.config, **self._of().left(trial.trial_id)})
+        trial.set_config({**trial.config, **self.packs.left(trial.trial_id)})
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Pass it on."""
-        self._of().ended(trial.trial_id)
+        self.packs.ended(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Pass on that the worker was lost each time it was started, and why, as far as known.
@@ -96,11 +94,7 @@ class CampaignEvents(Callback):
         What a run itself raises never comes here: a worker reports it.
         """
         reason = _shorten(_last_line(trial.error_file))
-        self._of().ended(trial.trial_id, f"lost its worker {RESTARTS + 1} times: {reason}")
-
-    def _of(self) -> Packs:
-        assert self.packs is not None
-        return self.packs
+        self.packs.ended(trial.trial_id, f"lost its worker {RESTARTS + 1} times: {reason}")
 
 
 def _last_line(error_file: str | None) -> str:
