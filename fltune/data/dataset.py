@@ -146,16 +146,14 @@ def federate(
         data = _validated_by_clients(raw, assigned, val_fraction, split_seed)
     else:
         kept: Tensor | slice = slice(None)
-        held_out = y.new_empty(0)
+        held_out = None
         if val_from != "test" or resplit is not None:
             kept, held_out = split_validation(y, val_fraction, split_seed, known)
         own = None if groups is None else groups[kept]
         assigned = partition.assign(y[kept], num_clients, seed, own)
         train = replace(raw.train, x=raw.train.x[kept], y=y[kept])
-        if val_from == "test":
-            data = _validated_by_test(raw, train, assigned)
-        else:
-            data = _validated_by_pool(raw, train, held_out, assigned, known)
+        judging = None if val_from == "test" else held_out
+        data = _validated_apart(raw, train, judging, assigned, known)
     data = replace(data, named=None if known is raw.groups else known)
     return data if val_clients is None else on_panel(data, val_clients, split_seed)
 
@@ -206,35 +204,33 @@ def split_anew(raw: RawData, share: float, seed: int) -> RawData:
     return replace(raw, train=train, test=Split(x[test], y[test]))
 
 
-def _validated_by_test(raw: RawData, train: Split, assigned: Assignment) -> FederatedData:
-    """Federate training samples, and validate on the test samples."""
-    return FederatedData.from_clients(
-        train,
-        raw.test,
-        raw.test,
-        assigned.clients,
-        raw.num_classes,
-        overlapping=assigned.overlapping,
-        notes=(*assigned.notes, VAL_IS_TEST),
-    )
-
-
-def _validated_by_pool(
-    raw: RawData, train: Split, held_out: Tensor, assigned: Assignment, known: Tensor | None
+def _validated_apart(
+    raw: RawData, train: Split, judging: Tensor | None, assigned: Assignment, known: Tensor | None
 ) -> FederatedData:
-    """Federate what is left of the pool; validation samples belong to all clients there are."""
-    owner = None
-    if known is not None:  # numbered as a partition of all of them would, whoever is left out
-        owner = torch.searchsorted(known[known >= 0].unique(), known[held_out])
+    """Federate samples that nobody validates on.
+
+    Args:
+        raw: the data set.
+        train: what ``assigned`` deals of it.
+        judging: rows of its training samples that validate, of all clients there are; None: the
+            test samples do.
+        assigned: who gets what.
+        known: the client of each of its training samples; None where nothing is known.
+    """
+    val, owner, notes = raw.test, None, (*assigned.notes, VAL_IS_TEST)
+    if judging is not None:
+        val, notes = Split(raw.train.x[judging], raw.train.y[judging]), assigned.notes
+        if known is not None:  # numbered as a partition of all of them would, whoever is left out
+            owner = torch.searchsorted(known[known >= 0].unique(), known[judging])
     return FederatedData.from_clients(
         train,
-        Split(raw.train.x[held_out], raw.train.y[held_out]),
+        val,
         raw.test,
         assigned.clients,
         raw.num_classes,
         overlapping=assigned.overlapping,
-        val_by_client=known is not None,
-        notes=assigned.notes,
+        val_by_client=owner is not None,
+        notes=notes,
         val_owner=owner,
     )
 
