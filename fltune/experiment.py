@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails
 
 from fltune import dotted
 from fltune.algorithms import ALGORITHMS
@@ -258,28 +257,33 @@ class Experiment(Section):
     def _fits(self) -> Experiment:
         """Check what two sections say about each other."""
         wrong = []
-        clients = self.data.clients
         if text := self._panel_problem():
             wrong.append(located("data.val_clients", text))
-        try:
-            self.participation.build().check(clients)
-        except ValueError as error:
-            wrong.append(located("participation", f"{error} (data.clients)"))
-        try:
-            self.server.build().prepare(self.rounds)
-        except ValueError as error:
-            wrong.append(located("server", f"{error} (rounds)"))
-        algorithm = self.algorithm.build()
-        try:
-            algorithm.check(self.compression.build())
-        except ValueError as error:
-            wrong.append(located("compression", str(error)))
-        wrong += self._arrivals_fit(algorithm.oldest_start())
+        algorithm, pattern = self.algorithm.build(), self.participation.build()
+        oldest, nominal = algorithm.oldest_start(), self.client.build().amount
+        own, clients = pattern.asynchronous, self.data.clients
+        method = f" (algorithm {self.algorithm.component_name!r})"
+        checks: list[tuple[str, str, Callable[[], None]]] = [
+            ("participation", " (data.clients)", lambda: pattern.check(clients)),
+            ("server", " (rounds)", lambda: self.server.build().prepare(self.rounds)),
+            ("compression", "", lambda: algorithm.check(self.compression.build())),
+            ("participation", method, lambda: pattern.admit(oldest)),
+            ("delays", method, lambda: self.delays.build().check(oldest, own)),
+            ("work", "", lambda: self.work.build().check(nominal, clients, own)),
+            ("clock", "", lambda: self.clock.build().check(clients, own)),
+        ]
+        for key, note, check in checks:
+            try:
+                check()
+            except ValueError as error:
+                wrong.append(located(key, f"{error}{note}"))
+        if own and self.compression.build().error_feedback:
+            text = "error feedback remembers one message of a client; a buffer may hold two"
+            wrong.append(located("compression", f"{text} (participation)"))
         if algorithm.plain_server and self.server.target is not FedSGD:
             text = "the method defines the whole server step; use server: fedavg"
-            wrong.append(
-                located("server", f"{text} with algorithm {self.algorithm.component_name!r}")
-            )
+            name = self.algorithm.component_name
+            wrong.append(located("server", f"{text} with algorithm {name!r}"))
         if text := misfit(self.precision, self.dtype, self.device):
             wrong.append(located("precision", text))
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -301,28 +305,6 @@ class Experiment(Section):
         if data.val_from == "clients" and most > data.clients:
             return f"found {most}; there are {data.clients} clients (data.clients)"
         return ""
-
-    def _arrivals_fit(self, oldest: int) -> list[InitErrorDetails]:
-        """Check how clients work and arrive, for a method that keeps models ``oldest`` rounds."""
-        pattern, wrong = self.participation.build(), []
-        own, clients = pattern.asynchronous, self.data.clients
-        method = f" (algorithm {self.algorithm.component_name!r})"
-        nominal = self.client.build().amount
-        checks: list[tuple[str, str, Callable[[], None]]] = [
-            ("participation", method, lambda: pattern.admit(oldest)),
-            ("delays", method, lambda: self.delays.build().check(oldest, own)),
-            ("work", "", lambda: self.work.build().check(nominal, clients, own)),
-            ("clock", "", lambda: self.clock.build().check(clients, own)),
-        ]
-        for key, note, check in checks:
-            try:
-                check()
-            except ValueError as error:
-                wrong.append(located(key, f"{error}{note}"))
-        if own and self.compression.build().error_feedback:
-            text = "error feedback remembers one message of a client; a buffer may hold two"
-            wrong.append(located("compression", f"{text} (participation)"))
-        return wrong
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], source: str | None = None) -> Experiment:
