@@ -12,8 +12,8 @@ Paper: Gu, Huang, Zhang, Huang (2021), Algorithm 1.
   so, and all first G_i are then taken at x^0. The default does not wait: G_i = 0 until seen.
 - Unequal steps: G_i as it is; the objective then tilts toward clients with more steps. (Storing
   G_i / K and stepping K times as far is the same method.)
-- G_i is the displacement, not a sum of gradients, so that MIFA with full participation is FedAvg
-  for every local optimizer.
+- G_i is the displacement over eta_l, not a sum of gradients as they come, so that MIFA with full
+  participation is FedAvg for every local optimizer.
 - A compressor works on the change of G_i; the client's G_i moves by what the server received.
 """
 

@@ -7,9 +7,9 @@ A local step of client i is
 
 An algorithm states the :class:`LocalProblem` of a cohort; :class:`LocalSolver` solves all clients
 together and owns all speed. How it does so is a strategy: ``loop`` (one client after another, the
-readable reference), ``stacked`` (all clients as one batched computation) or ``dense`` (the same,
-written by hand for chains of dense layers). They give the same numbers; only the order of
-floating-point sums differs.
+readable reference), ``stacked`` (all clients as one batched computation), ``compiled`` (the same by
+``torch.compile``) or ``dense`` (by hand, for chains of dense layers). They give the same numbers;
+only the order of floating-point sums differs.
 """
 
 from __future__ import annotations
