@@ -48,6 +48,11 @@ class RunFailedError(FltuneError):
     """A federated run that ended without a result."""
 
 
+def last_line(text: str) -> str:
+    """Return the last line of a text that says something; empty if none does."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest of ``allowed``, or an empty string."""
     close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)

@@ -9,6 +9,7 @@ from ray.tune import Callback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from fltune.errors import last_line
 from fltune.search.campaign import RESTARTS
 from fltune.search.jobs import DONE
 from fltune.search.packs import Packs
@@ -93,16 +94,15 @@ class CampaignEvents(_OfPacks, Callback):
 
         What a run itself raises never comes here: a worker reports it.
         """
-        reason = _shorten(_last_line(trial.error_file))
+        reason = _shorten(_why(trial.error_file))
         self.packs.ended(trial.trial_id, f"lost its worker {RESTARTS + 1} times: {reason}")
 
 
-def _last_line(error_file: str | None) -> str:
+def _why(error_file: str | None) -> str:
     """Return the end of the traceback; Ray writes it here before it copies it to its storage."""
     path = Path(error_file or "none")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "the worker died"
+    return last_line(text) or "the worker died"
 
 
 def _shorten(text: str, limit: int = 200) -> str:

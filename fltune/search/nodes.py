@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fltune.errors import ConfigError
+from fltune.errors import ConfigError, last_line
 
 PACKAGES = ("fltune", "torch", "lightning", "numpy")
 """A trial's numbers may depend on the version of each."""
@@ -86,7 +86,8 @@ def check_nodes(paths: Iterable[str]) -> None:
         try:
             found = ray.get(answer, timeout=PATIENCE_SECONDS)
         except ray.exceptions.RayError as error:
-            problems.append(f"machine {address}: no trial can run there: {_last_line(error)}")
+            said = last_line(str(error)) or type(error).__name__
+            problems.append(f"machine {address}: no trial can run there: {said}")
             continue
         problems += differences(address, ours, found)
     if problems:
@@ -120,8 +121,3 @@ def nodes() -> list[dict[str, Any]]:
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

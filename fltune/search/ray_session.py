@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from fltune.errors import ConfigError
+from fltune.errors import ConfigError, last_line
 from fltune.federation.allocation import environment
 from fltune.federation.cores import allowed
 from fltune.garbage import OURS, uncollected
@@ -168,8 +168,8 @@ def _join(ray: Any, settings: Settings) -> None:
     try:
         ray.init(address=address, runtime_env={"env_vars": _of_workers(settings)}, **_QUIET)
     except (ConnectionError, RuntimeError) as error:  # the latter: other versions there
-        said = str(error).strip().splitlines()[-1]
-        raise ConfigError(f"{settings.ray.source}: found {address!r}; {said}") from error
+        said = f"found {address!r}; {last_line(str(error))}"
+        raise ConfigError(f"{settings.ray.source}: {said}") from error
 
 
 def _of_workers(settings: Settings) -> dict[str, str]:
