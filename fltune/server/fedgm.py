@@ -77,24 +77,34 @@ class FedSGD(QuasiHyperbolic):
 
 
 @dataclass(eq=False)
-class FedAvgM(QuasiHyperbolic):
+class Undamped(QuasiHyperbolic):
+    """FedGM in deep learning's own form, whose buffer is a sum: its rate is eta (1 - beta)."""
+
+    lr: float = parameter(1.0, "server learning rate", symbol="eta", gt=0)
+    beta: float = parameter(0.9, "momentum; 0 is FedAvg", symbol="beta", ge=0, lt=1)
+    dampening: bool = parameter(False, "scale D by 1 - beta before it enters the buffer")
+
+    @property
+    def eta(self) -> float:
+        """The rate of FedGM."""
+        return self.lr if self.dampening else self.lr / (1.0 - self.beta)
+
+
+@dataclass(eq=False)
+class FedAvgM(Undamped):
     """Heavy-ball server momentum (Hsu, Qi, Brown 2019): v <- beta v + D; x <- x - eta' v.
 
     This is FedGM with nu = 1 and eta' = eta (1 - beta). With ``dampening`` the buffer is the moving
     average of Sun et al. and ``lr`` is their eta.
     """
 
-    lr: float = parameter(1.0, "server learning rate", symbol="eta", gt=0)
-    beta: float = parameter(0.9, "momentum; 0 is FedAvg", symbol="beta", ge=0, lt=1)
-    dampening: bool = parameter(False, "scale D by 1 - beta before it enters the buffer")
-
     def coefficients(self, round: int) -> tuple[float, float, float]:
         """Return (eta, beta, 1)."""
-        return undamped(self.lr, self.beta, self.dampening), self.beta, 1.0
+        return self.eta, self.beta, 1.0
 
 
 @dataclass(eq=False)
-class FedNAG(QuasiHyperbolic):
+class FedNAG(Undamped):
     """Nesterov server momentum: buf <- beta buf + D; x <- x - eta' (D + beta buf).
 
     This is FedGM with nu = beta and eta' = eta (1 - beta). With ``dampening`` the buffer is the
@@ -102,15 +112,6 @@ class FedNAG(QuasiHyperbolic):
     2022, which averages the clients' own momenta.)
     """
 
-    lr: float = parameter(1.0, "server learning rate", symbol="eta", gt=0)
-    beta: float = parameter(0.9, "momentum; 0 is FedAvg", symbol="beta", ge=0, lt=1)
-    dampening: bool = parameter(False, "scale D by 1 - beta before it enters the buffer")
-
     def coefficients(self, round: int) -> tuple[float, float, float]:
         """Return (eta, beta, beta)."""
-        return undamped(self.lr, self.beta, self.dampening), self.beta, self.beta
-
-
-def undamped(lr: float, beta: float, dampening: bool) -> float:
-    """Return FedGM's eta for a rate given in either convention."""
-    return lr if dampening else lr / (1.0 - beta)
+        return self.eta, self.beta, self.beta
