@@ -361,10 +361,7 @@ class FederatedModule(L.LightningModule):
         checkpoint["federation"] = {
             "server": self.server_state,
             "clients": self._clients.state_dict(),
-            "bits_up": self.bits_up,
-            "bits_down": self.bits_down,
-            "client_samples": self.client_samples,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in _COUNTS},
             "lost": dict(self.lost),
             "strategy": self.solver.strategy,
             "timings": self.solver.timings,
@@ -373,10 +370,8 @@ class FederatedModule(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the algorithm's state until training starts."""
         self._restored = checkpoint["federation"]
-        self.bits_up = self._restored["bits_up"]
-        self.bits_down = self._restored["bits_down"]
-        self.client_samples = self._restored["client_samples"]
-        self.seconds = self._restored["seconds"]
+        for name in _COUNTS:
+            setattr(self, name, self._restored[name])
         self.lost = dict(self._restored["lost"])
         if self.solver.strategy == FASTEST:  # a second choice could be another one
             self.solver.strategy = self._restored["strategy"]
