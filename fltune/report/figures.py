@@ -218,8 +218,7 @@ def search_history(report: Report) -> Picture:
 
 
 def _history(row: Row, lane: Lane) -> View:
-    ended = lane.finished
-    complete = [c for c in ended if c.status == "complete" and c.scores]
+    ended, complete = lane.finished, lane.complete
     if not lane.planned:
         return View(row.name, f"{row.name} has one config: it is confirmed without a trial.")
     counts = ", ".join(f"{sum(c.status == s for c in ended)} {s}" for s in MARKS)

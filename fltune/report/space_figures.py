@@ -67,22 +67,18 @@ def study_of(lane: Lane) -> Study:
         directions=lane.judge.directions,
         worst=lane.judge.worst,
     )
-    told = [(Proposal(c.number, own_values(lane, c)), _outcome(c)) for c in lane.finished]
-    proposer.restore(told)
+    proposer.restore(
+        [
+            (Proposal(c.number, own_values(lane, c)), Outcome(c.status, c.scores, c.rounds))
+            for c in lane.finished
+        ]
+    )
     return proposer.study()
-
-
-def _outcome(candidate: Candidate) -> Outcome:
-    return Outcome(candidate.status, candidate.scores, candidate.rounds)
 
 
 def own_values(lane: Lane, candidate: Candidate) -> dict[str, Any]:
     """Return the values that the method searched itself, without inherited ones."""
     return {k: v for k, v in candidate.values.items() if k not in lane.inherited}
-
-
-def _complete(lane: Lane) -> list[Candidate]:
-    return [c for c in lane.finished if c.status == "complete" and c.scores]
 
 
 def _parameters(lane: Lane) -> dict[str, Dimension]:
@@ -133,7 +129,7 @@ def parallel_coordinates(report: Report) -> Picture:
 
 
 def _parallel(row: Row, lane: Lane) -> View:
-    complete, parameters = _complete(lane), _parameters(lane)
+    complete, parameters = lane.complete, _parameters(lane)
     if not complete or not parameters:
         return View(row.name, _nothing(row, lane))
     scores = [c.scores[0] for c in complete]
@@ -235,7 +231,7 @@ def importances(report: Report) -> Picture:
 
 
 def _importance(row: Row, lane: Lane) -> View:
-    complete, parameters = _complete(lane), _parameters(lane)
+    complete, parameters = lane.complete, _parameters(lane)
     if len(parameters) < 2:
         return View(row.name, f"{row.name} searches {len(parameters)} parameter: none to weigh.")
     if len(complete) < ENOUGH_TRIALS:
@@ -284,7 +280,7 @@ def slices(report: Report) -> Picture:
 
 def _slices(row: Row, lane: Lane) -> View:
     parameters = _parameters(lane)
-    if not _complete(lane) or not parameters:
+    if not lane.complete or not parameters:
         return View(row.name, _nothing(row, lane))
     ended, edges = lane.finished, row.summary.edges
     count = len(parameters)
@@ -347,7 +343,7 @@ def _map(row: Row, lane: Lane) -> View:
     if len(chosen) < 2:
         text = "a map needs two searched numbers; see the score against each parameter"
         return View(row.name, f"{row.name}: {text}.")
-    if not _complete(lane):
+    if not lane.complete:
         return View(row.name, _nothing(row, lane))
     ended = [c for c in lane.finished if all(name in c.values for name in chosen)]
     x, y = ([c.values[name] for c in ended] for name in chosen)

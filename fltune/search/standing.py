@@ -86,6 +86,11 @@ class Standing:
         return [c for c in self.tried if c.status != "running"]
 
     @property
+    def complete(self) -> list[Candidate]:
+        """Those that have run to their end, and have a score."""
+        return [c for c in self.tried if c.status == "complete" and c.scores]
+
+    @property
     def planned_confirmations(self) -> int:
         """Confirmation runs that there will be, as far as is known."""
         return self.search.confirm_seeds * max(1, len(self.winners))
