@@ -205,7 +205,7 @@ class _Packing:
         """Run the pack."""
         if self.runs:
             first = self.experiments[0]
-            pack = Pack(list(self.runs), self._leave, first.eval_every, self._stop)
+            pack = Pack(list(self.runs), self._leave, self._stop)
             with quiet(), matrix_products(first.precision):
                 build_trainer(first, []).fit(pack, self.source)
         for member, (place, _) in self.runs.items():

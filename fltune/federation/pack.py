@@ -38,9 +38,9 @@ class Pack(L.LightningModule):
     """Makes the rounds of all members together.
 
     Args:
-        members: runs of one data set, model shape, pattern and amount of local work.
+        members: runs of one data set, model shape, pattern, amount of local work and rounds
+            between evaluations.
         on_leave: called with each member that comes to its end, after its last row.
-        eval_every: rounds between two evaluations; the last round is always evaluated.
         on_round: called after every round when all members have written their rows, before any
             leaves.
 
@@ -52,7 +52,6 @@ class Pack(L.LightningModule):
         self,
         members: Sequence[Member],
         on_leave: Callable[[Member], None],
-        eval_every: int = 1,
         on_round: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
@@ -60,7 +59,6 @@ class Pack(L.LightningModule):
         self.members = list(members)
         self.working = list(members)
         self.on_leave = on_leave
-        self.eval_every = eval_every
         self.on_round = on_round
         self._since = 0.0
         self._apart: dict[Any, int] = {}
@@ -97,10 +95,10 @@ class Pack(L.LightningModule):
         self.each(lambda member: member.start(source, self.device))
 
     def on_train_epoch_start(self) -> None:
-        """Say whether Lightning validates after this round."""
-        last = self.trainer.current_epoch + 1 == self.trainer.max_epochs
-        self.trainer.check_val_every_n_epoch = 1 if last else self.eval_every
+        """Let the histories say whether Lightning validates after this round, all the same."""
         self.each(lambda member: member.hook("on_train_epoch_start"))
+        if self.working:
+            self.trainer.check_val_every_n_epoch = self.working[0].check_val_every_n_epoch
 
     @torch.no_grad()
     def training_step(self, cohort: Cohort, batch_idx: int) -> None:

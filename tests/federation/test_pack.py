@@ -66,7 +66,7 @@ class Job:
         max_loss=1e4,
     ):
         torch.manual_seed(0)
-        self.data, self.every = classes(), every
+        self.data = classes()
         sgd = LocalSGD(lr=lr, epochs=2, batch_size=3)
         self.module = FederatedModule(
             network().double(),
@@ -103,7 +103,7 @@ def together(*jobs):
     """Fit several jobs as a pack; return its members, and the order in which they left."""
     members = [Member(job.module, job.callbacks, job.rounds) for job in jobs]
     left = []
-    pack = Pack(members, left.append, jobs[0].every)
+    pack = Pack(members, left.append)
     trainer(jobs[0].rounds, limit_val_batches=1.0).fit(pack, jobs[0].source)
     return members, left
 
