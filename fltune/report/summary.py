@@ -249,7 +249,7 @@ def summarise_method(lane: Lane) -> MethodSummary:
         seeds_diverged=sum(r.status == "diverged" for r in confirmed),
         seeds_failed=sum(r.status == "failed" for r in confirmed),
         edges={edge.parameter: edge.side for edge in edges},
-        beyond=edges,
+        beyond=[edge.with_trials(lane.method, lane.search) for edge in edges],
         client_samples=sum(r.client_samples for r in runs),
         bits_up=_mean([r.comm.get("up_bits", 0.0) for r in whole]) if whole else None,
         bits_down=_mean([r.comm.get("down_bits", 0.0) for r in whole]) if whole else None,

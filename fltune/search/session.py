@@ -285,11 +285,7 @@ class Session:
             trial_rounds=search.rounds,
             short_of=_short_of(campaign),
         )
-        summary = summarise(campaign.lanes, blank)
-        for name, lane in campaign.lanes.items():
-            found = summary.methods[name]
-            found.beyond = [edge.with_trials(lane.method, lane.search) for edge in found.beyond]
-        return summary
+        return summarise(campaign.lanes, blank)
 
     def report(
         self, campaign: Campaign, target: float | None = None, references: bool = False
