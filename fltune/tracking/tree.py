@@ -13,7 +13,6 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from fltune.tracking.client import tracking_calls
@@ -118,12 +117,7 @@ class SearchTree:
     def __enter__(self) -> SearchTree:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for run in [*(branch.run for branch in self._branches), self.run]:
             run.close_quietly()
 
