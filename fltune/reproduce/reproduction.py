@@ -13,7 +13,7 @@ import platform
 import shlex
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -199,8 +199,16 @@ def _lacking(config: SearchConfig) -> str:
     return "it needs a GPU" if needs and not torch.cuda.is_available() else ""
 
 
-def _computed(entry: Entry, seeds: int, settings: Sequence[str]) -> Outcome:
-    assigned = dict(map(dotted.parse_assignment, settings))
+def check_computed(entry: Entry, assigned: Mapping[str, Any]) -> None:
+    """Refuse what goes with training alone, of a file that trains nothing.
+
+    Args:
+        entry: the file.
+        assigned: what is set by hand, by dotted key.
+
+    Raises:
+        ConfigError: all problems at once, with dotted keys.
+    """
     problems = _wrong_references(entry) + [
         f"{key}: found {value!r}; this file trains nothing, and of it data.root alone can be set"
         for key, value in assigned.items()
@@ -217,6 +225,11 @@ def _computed(entry: Entry, seeds: int, settings: Sequence[str]) -> Outcome:
     ]
     if problems:
         raise ConfigError(problems, str(entry.path))
+
+
+def _computed(entry: Entry, seeds: int, settings: Sequence[str]) -> Outcome:
+    assigned = dict(map(dotted.parse_assignment, settings))
+    check_computed(entry, assigned)
     root = assigned.get("data.root")
     missing = missing_data(worlds(entry.path, root).values())
     if missing:
@@ -237,12 +250,8 @@ def _computed(entry: Entry, seeds: int, settings: Sequence[str]) -> Outcome:
         for name, claim in entry.claims.claims.items()
     ]
     wall = round(time.monotonic() - began, 1)
-    facts = {
-        **_facts(entry, found.seeds, []),
-        "wall_seconds": wall,
-        "core_seconds": wall,
-        "runs": 0,
-    }
+    facts = {"wall_seconds": wall, "core_seconds": wall, "runs": 0}
+    facts = {**_facts(entry, found.seeds, []), **facts}
     return Outcome(
         entry,
         judgements=judged,
