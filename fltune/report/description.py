@@ -12,7 +12,7 @@ from fltune.report.table import markdown, tested_text
 def searched(report: Report) -> dict[str, str]:
     """Return what was searched, under headings; values are those of the first method."""
     first = next(iter(report.lanes.values()))
-    one = first.method.experiment(first.method.first_values())
+    one = first.method.first_experiment()
     search, goal = report.search, report.search.goals[0]
     seeds = "1 seed" if search.seeds == 1 else f"{search.seeds} seeds"
     many = f", mean of the last {goal.average_last} evaluations" if goal.average_last > 1 else ""

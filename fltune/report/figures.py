@@ -308,7 +308,7 @@ def partition_picture(report: Report) -> Picture:
     found: list[tuple[tuple[DataSection, int], list[str]]] = []
     for row in report.rows:
         method = report.lanes[row.name].method
-        experiment = method.experiment(method.first_values())
+        experiment = method.first_experiment()
         world = experiment.data, experiment.seed
         names = next((names for known, names in found if known == world), None)
         if names is None:

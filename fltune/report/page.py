@@ -122,7 +122,7 @@ def _searched(report: Report) -> str:
 
 
 def _space(lane: Lane) -> list[str]:
-    one = lane.method.experiment(lane.method.first_values())
+    one = lane.method.first_experiment()
     entries = lane.method.space.describe()
     space = "\n".join(f"{name}: {text}" for name, text in entries.items())
     inherited = "\n".join(f"{k} = {short(v)} (taken over)" for k, v in lane.inherited.items())

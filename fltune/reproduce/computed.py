@@ -97,5 +97,5 @@ def worlds(path: Path, root: str | None = None) -> dict[str, Experiment]:
     found = {}
     for method in config.methods.values():
         label = ", ".join(v for k, v in method.scenario.items() if k != "method")
-        found[label] = method.experiment(method.first_values())
+        found[label] = method.first_experiment()
     return found

@@ -183,7 +183,7 @@ class Evidence:
 def _planned(method: Method) -> Series:
     cell = {k: v for k, v in method.scenario.items() if k != "method"}
     name = method.scenario.get("method", method.name)
-    one = method.experiment(method.first_values())
+    one = method.first_experiment()
     timed = one.clock.build().runs or one.participation.build().asynchronous
     return Series(method.name, name, cell, one.rounds, every=one.eval_every, timed=timed)
 

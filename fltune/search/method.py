@@ -118,16 +118,20 @@ class Method:
         """Return one point of the space: the first value of every dimension."""
         return self.space.first()
 
+    def first_experiment(self, beside: Mapping[str, Any] | None = None) -> Experiment:
+        """Return the config at these values: an example of what its trials run."""
+        return self.experiment(self.first_values(), beside)
+
     def of_trials(self, settings: SearchSettings) -> dict[str, Any]:
         """Return what every trial sets, and no confirmation: fewer rounds, a growing panel."""
         rounds = self.trial_rounds(settings)
-        panel = trial_panel(settings, self.experiment(self.first_values()), rounds)
+        panel = trial_panel(settings, self.first_experiment(), rounds)
         shorter = {} if settings.rounds is None else {"rounds": rounds}
         return {**shorter, **({} if panel is None else {"data.val_clients": panel})}
 
     def trial_rounds(self, settings: SearchSettings) -> int:
         """Return the rounds of a trial: those of the experiment, or fewer if the search says so."""
-        own = self.experiment(self.first_values()).rounds
+        own = self.first_experiment().rounds
         return min(own, settings.rounds or own)
 
     def exact(self, settings: SearchSettings) -> bool:

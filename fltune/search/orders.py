@@ -200,7 +200,7 @@ def _experiments(method: Method, source: Method | None) -> list[Experiment]:
             found.append(own.experiment(points[place][turn % len(points[place])]))
         except ConfigError:
             continue
-    return found or [method.experiment(method.first_values())]
+    return found or [method.first_experiment()]
 
 
 def _points(space: Space) -> list[Point]:

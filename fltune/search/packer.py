@@ -142,7 +142,7 @@ def usual_size(method: Method, search: SearchSettings, workers: int) -> int:
     """Return how many trials of a method go together where all are like its first values."""
     if search.pack == 1:
         return 1
-    worth = worth_packing(method.experiment(method.first_values()))
+    worth = worth_packing(method.first_experiment())
     return min(pack_size(method, search, workers, worth), method.trials(search))
 
 

@@ -65,7 +65,7 @@ def trial_panel(
 
 def panel_problems(method: Method, search: SearchSettings) -> list[str]:
     """Return why trials of a method cannot be judged by a panel that grows."""
-    own = method.experiment(method.first_values()).data.val_clients
+    own = method.first_experiment().data.val_clients
     where = f"methods.{method.name}"
     if search.first_panel is None:
         mixed = search.scheduler == "median" or any(

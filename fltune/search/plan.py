@@ -168,7 +168,7 @@ def plan(config: SearchConfig, timer: Timer = time_side_by_side) -> Bill:
 
 
 def _devices(config: SearchConfig) -> str:
-    experiments = [m.experiment(m.first_values()) for m in config.methods.values()]
+    experiments = [m.first_experiment() for m in config.methods.values()]
     resources = config.settings.resources
     return " and ".join(sorted({resources.device(e.device) for e in experiments}))
 

@@ -33,7 +33,7 @@ def check_data(config: SearchConfig) -> None:
     for method in config.methods.values():
         make_absolute(method)
         trial = method.of_trials(config.settings.search)
-        experiment = method.experiment(method.first_values(), trial)
+        experiment = method.first_experiment(trial)
         settled = (
             *("data", "model", "loss", "batch_norm", "dtype", "precision", "strategy"),
             "participation",
@@ -88,7 +88,7 @@ def _check_devices(config: SearchConfig) -> None:
         f"methods.{method.name}.device: found 'cuda', and resources.gpus is 0: reserve a GPU, or "
         "take device: cpu"
         for method in config.methods.values()
-        if method.experiment(method.first_values()).device == "cuda"
+        if method.first_experiment().device == "cuda"
     ]
     if found:
         raise ConfigError(found, config.source)
@@ -96,7 +96,7 @@ def _check_devices(config: SearchConfig) -> None:
 
 def make_absolute(method: Method) -> None:
     """Resolve the relative paths of a method's config, in place; also one that is a default."""
-    data = method.experiment(method.first_values()).data
+    data = method.first_experiment().data
     root = getattr(data, "root", None)
     if isinstance(root, str):
         named = method.raw.get("data")

@@ -248,7 +248,7 @@ def _partition_of(method: Method) -> dict[str, Any]:
     """Return who holds what in the trials of a method: summary, sizes, label histograms."""
     from fltune.pieces import load_data
 
-    experiment = method.experiment(method.first_values())
+    experiment = method.first_experiment()
     data = load_data(experiment.data, experiment.seed)
     return {**data.report(), **data.holdings()}
 
@@ -281,7 +281,7 @@ def _fixed(method: Method) -> dict[str, Any]:
                 return False
         return True
 
-    params = method.experiment(method.first_values()).as_params()
+    params = method.first_experiment().as_params()
     return {name: value for name, value in params.items() if shared(name)}
 
 

@@ -226,7 +226,7 @@ class Session:
         for text in self.config.notes:
             self.console.print(f"note: {text}", highlight=False, markup=False)
         for name, method in methods.items():
-            for text in method.experiment(method.first_values()).cautions():
+            for text in method.first_experiment().cautions():
                 self.console.print(f"note: {name}: {text}", highlight=False, markup=False)
 
     def _on_interrupt(self) -> None:

@@ -31,7 +31,7 @@ class Standing:
     def __init__(self, method: Method, search: SearchSettings) -> None:
         self.method = method
         self.search = search
-        one = method.experiment(method.first_values())
+        one = method.first_experiment()
         self._judged = (one.max_loss, method.trial_rounds(search))
         self.judge = search.judge(*self._judged)
         whole = search.judge(one.max_loss, one.rounds)
