@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from fltune.errors import ConfigError, last_line
+from fltune.errors import ConfigError, FltuneError, last_line
 from fltune.federation.allocation import environment
 from fltune.federation.cores import allowed
 from fltune.garbage import OURS, uncollected
@@ -38,6 +38,10 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+
+class RayStartError(FltuneError):
+    """Ray does not start on this machine."""
 
 
 class _Shared:
@@ -147,15 +151,21 @@ def _start_here(ray: Any, settings: Settings) -> None:
     Workers inherit what they need. As a ``runtime_env`` it would come too late for those that Ray
     starts in advance, one per core: they would have been started for nothing, with others after
     them.
+
+    Raises:
+        RayStartError: it does not, of whatever kind Ray's own error is.
     """
-    with _inherited(_of_workers(settings)):
-        ray.init(
-            address="local",
-            num_cpus=allowed(),
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            **_QUIET,
-        )
+    try:
+        with _inherited(_of_workers(settings)):
+            ray.init(
+                address="local",
+                num_cpus=allowed(),
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                **_QUIET,
+            )
+    except Exception as error:
+        raise RayStartError(f"Ray does not start on this machine: {error}") from error
 
 
 def _join(ray: Any, settings: Settings) -> None:

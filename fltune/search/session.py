@@ -27,7 +27,7 @@ from fltune.search.names import plain_name
 from fltune.search.nodes import nodes
 from fltune.search.packer import usual_size
 from fltune.search.preparation import check_data
-from fltune.search.ray_session import check_cluster, ray_session
+from fltune.search.ray_session import RayStartError, check_cluster, ray_session
 from fltune.search.record import TrialRecord
 from fltune.search.recorder import Recorder
 from fltune.search.settings import Tracking
@@ -151,6 +151,8 @@ class Session:
             except KeyboardInterrupt as error:
                 ended = isinstance(error, TerminatedError)
                 raise InterruptedSearchError(self._go_on, ended) from None
+            except RayStartError as error:
+                raise FltuneError(f"{error}\n{self._go_on}") from error
 
     def frozen_yaml(self) -> str:
         """Return the config, with experiment and store as they are found from any folder."""

@@ -170,6 +170,25 @@ def test_a_search_of_which_every_trial_fails_says_why(tmp_path, monkeypatch):
     assert statuses == {"search": "KILLED", "method": "KILLED", "trial": "FAILED"}
 
 
+def test_ray_that_does_not_start_is_an_error_in_words_and_the_search_can_go_on(
+    tmp_path, monkeypatch
+):
+    def late(**arguments):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", late)
+    raw = {**PLAIN, "tracking": {"root": str(tmp_path / "mlruns")}}
+    with pytest.raises(FltuneError) as caught:
+        search(raw, methods=["One"], name="busy")
+    said, then = str(caught.value).splitlines()
+    assert said == (
+        "Ray does not start on this machine: The current node timed out during startup."
+    )
+    assert then.startswith("go on with: ")
+    assert "python -m fltune resume busy" in then
+    assert (tmp_path / "mlruns/searches/busy/search.yaml").exists()
+
+
 @pytest.mark.search
 @pytest.mark.parametrize(
     ("number", "code", "begun"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True)]
