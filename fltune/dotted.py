@@ -17,7 +17,6 @@ except ImportError:  # PyYAML without libyaml: the same, at a fifth of the speed
 
 from fltune.errors import ConfigError
 
-NAME_KEYS = ("name", "kind")
 KIND_SECTIONS = ("participation", "partition", "work", "delays", "clock")
 """Sections whose component is named by ``kind``; all others by ``name``."""
 
@@ -158,20 +157,30 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         if isinstance(old, str) and isinstance(value, dict):
             old = written_out(key, old)
-        if isinstance(old, dict) and isinstance(value, dict) and _same_component(old, value):
+        if isinstance(old, dict) and isinstance(value, dict) and _same_component(key, old, value):
             result[key] = merge(old, value)
         else:
             result[key] = copy.deepcopy(value)
     return result
 
 
+def name_key(section: str) -> str:
+    """Return the key that names a section's component.
+
+    >>> name_key("data.partition"), name_key("server")
+    ('kind', 'name')
+    """
+    return "kind" if section.rpartition(".")[2] in KIND_SECTIONS else "name"
+
+
 def written_out(section: str, name: str) -> dict[str, Any]:
     """Return what a section that is a bare name says as a mapping."""
-    return {"kind" if section in KIND_SECTIONS else "name": name}
+    return {name_key(section): name}
 
 
-def _same_component(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return all(k not in new or k not in old or old[k] == new[k] for k in NAME_KEYS)
+def _same_component(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    key = name_key(section)
+    return key not in new or key not in old or old[key] == new[key]
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

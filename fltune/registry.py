@@ -7,6 +7,7 @@ something else; it is looked at here, once for all kinds.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import traceback
@@ -76,7 +77,7 @@ class Registry:
         return found
 
     def _check(self, name: str, found: Any) -> None:
-        """Refuse what is of another kind, and a class whose fields nobody would read."""
+        """Refuse what is of another kind, and a class whose fields would be lost."""
         bases = tuple(_imported(base) for base in self.bases)
         if not (inspect.isclass(found) and issubclass(found, bases)):
             base = self.bases[0].replace(":", ".")
@@ -88,6 +89,11 @@ class Registry:
                 raise UnknownNameError(
                     f"{cls.__name__} is no dataclass: write @dataclass({how}) above it"
                 )
+        if issubclass(found, bases[0]) and (taken := _taken(found, bases[0])):
+            raise UnknownNameError(
+                f"{found.__name__} has a hyperparameter {taken!r}, and {bases[0].__name__} uses "
+                "that name itself; give it another one"
+            )
 
 
 def _imported(path: str) -> Any:
@@ -108,6 +114,18 @@ def _reason(error: BaseException) -> str:
         return str(error)
     last = modules[-1]
     return f"{last.filename}, line {last.lineno}: {type(error).__name__}: {error}"
+
+
+def _taken(cls: type, base: type) -> str:
+    """Return the name of a hyperparameter that stands for something else in the base, or nothing.
+
+    A run would overwrite it, or call it.
+    """
+    hers = {f.name for f in dataclasses.fields(base)} if dataclasses.is_dataclass(base) else set()
+    used = {name for above in base.__mro__ for name in vars(above)} - hers
+    used.update(getattr(base, "of_a_run", ()))
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return next((f.name for f in fields if "meta" in f.metadata and f.name in used), "")
 
 
 def _loses_fields(cls: type) -> bool:

@@ -13,7 +13,7 @@ import functools
 import inspect
 import json
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -260,14 +260,30 @@ def named_sections(model: type[BaseModel]) -> dict[str, Named]:
 def component_model(
     target: Any, base: type[Component] = Component, key: str | None = None
 ) -> type[Component]:
-    """Make the section class of one component from its declared hyperparameters."""
+    """Make the section class of one component from its declared hyperparameters.
+
+    Raises:
+        PydanticCustomError: one of them has the name of something else in a section.
+    """
     fields = {name: field for name, field in declared(target).items() if name != key}
+    _check_names(target, fields, base)
     named: dict[str, Any] = {} if key is None else {key: (str, ...)}
     model = create_model(getattr(target, "__name__", "Component"), __base__=base, **named, **fields)
     model.target = target if inspect.isclass(target) else staticmethod(target)  # not a method
     model.own = tuple(fields)
     model.name_key = key or "name"
     return model
+
+
+def _check_names(target: Any, names: Iterable[str], base: type[Component]) -> None:
+    """Refuse a hyperparameter that would hide what a section has of its own."""
+    mine = {*base.model_fields, *base.__class_vars__}
+    for name in names:
+        if name in mine or hasattr(base, name):
+            raise problem(
+                f"{target.__name__} has a parameter {name!r}, and this section uses that name "
+                "itself; give it another one"
+            )
 
 
 def declared(target: Any) -> dict[str, Any]:

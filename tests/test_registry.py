@@ -7,6 +7,7 @@ import pytest
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
 from fltune.report.listing import REGISTRIES
+from fltune.search.config import SearchConfig
 
 PARTS = """
     from dataclasses import dataclass
@@ -54,6 +55,30 @@ PARTS = """
 
         def __init__(self, lr: float = 1.0) -> None:
             self.lr = lr
+
+    @dataclass(frozen=True)
+    class Sends(Algorithm):
+        up: float = parameter(0.5, "share of the entries that is sent")
+
+    @dataclass(frozen=True)
+    class Aims(Algorithm):
+        target: float = parameter(0.5, "accuracy to reach")
+
+    @dataclass(eq=False)
+    class Phased(Participation):
+        seed: int = parameter(0, "of the phases")
+
+    @dataclass(eq=False)
+    class Warm(ServerOptimizer):
+        rounds: int = parameter(5, "of the warm-up")
+
+    @dataclass(frozen=True)
+    class Sorted(FedProx):
+        kind: str = parameter("a", "of a variant", choices=("a", "b"))
+
+    class Net:
+        def __init__(self, num_classes, build=1):
+            pass
 """
 
 
@@ -144,6 +169,36 @@ def test_a_server_evaluates_no_loss():
 def test_fields_without_a_dataclass_are_not_lost_silently(section, name, cls, how, parts):
     said = problem_of({section: f"parts_by_path:{name}"}).partition(": ")[2]
     assert said == f"{cls} is no dataclass: write @dataclass({how}) above it"
+
+
+@pytest.mark.parametrize(
+    ("section", "cls", "said"),
+    [
+        ("algorithm", "Sends", "hyperparameter 'up', and Algorithm uses that name itself"),
+        ("algorithm", "Aims", "parameter 'target', and this section uses that name itself"),
+        ("participation", "Phased", "hyperparameter 'seed', and Participation uses that name"),
+        ("server", "Warm", "hyperparameter 'rounds', and ServerOptimizer uses that name itself"),
+        ("model", "Net", "parameter 'build', and this section uses that name itself"),
+    ],
+)
+def test_a_parameter_that_something_would_overwrite_is_refused(section, cls, said, parts):
+    problem = problem_of({section: f"parts_by_path:{cls}"})
+    assert f": {cls} has a {said}" in problem
+    assert problem.endswith("; give it another one")
+
+
+def test_a_parameter_may_be_called_kind_where_components_go_by_name(parts):
+    section = {"name": "parts_by_path:Sorted", "mu": 0.3}
+    raw = {
+        "experiment": {"algorithm": section},
+        "methods": {
+            "M": {"algorithm": {"kind": "b"}, "space": {"algorithm.kind": {"choice": ["a", "b"]}}}
+        },
+    }
+    method = SearchConfig.parse(raw).method("M")
+    built = method.experiment({"algorithm.kind": "b"}).algorithm.build()
+    assert (built.kind, built.mu) == ("b", 0.3)
+    assert method.experiment({}).algorithm.build().mu == 0.3
 
 
 def test_a_schedule_is_a_frozen_dataclass(parts):

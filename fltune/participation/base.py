@@ -63,9 +63,11 @@ class Participation(Checked, Sampler[list[int]]):
         counts: int64 [N], how often each client was drawn; twice in a round counts twice.
         asynchronous: whether the pattern says itself how old updates are and what the time is, see
             :attr:`arrivals`; the sections ``delays`` and ``clock`` have no say then.
+        of_a_run: attributes that :meth:`bind` sets, so that no hyperparameter can have their names.
     """
 
     asynchronous: ClassVar[bool] = False
+    of_a_run: ClassVar[tuple[str, ...]] = ("num_clients", "seed", "round", "counts", "tau_max")
 
     def bind(self, num_clients: int, seed: int, histograms: Tensor | None = None) -> Participation:
         """Set the population; start at round 0. Returns self.

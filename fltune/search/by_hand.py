@@ -56,7 +56,7 @@ def _section(raw: Mapping[str, Any], section: str) -> dict[str, Any]:
     for part in section.split("."):
         here = here.get(part) if isinstance(here, Mapping) else None
     if isinstance(here, str):
-        return dotted.written_out(section.rpartition(".")[2], here)
+        return dotted.written_out(section, here)
     return here if isinstance(here, dict) else {}
 
 

@@ -83,7 +83,7 @@ def parse_space(
         {
             n: around.kept(section)
             for n, (section, _, last) in parts.items()
-            if last in dotted.NAME_KEYS and n in own
+            if last == dotted.name_key(section) and n in own
         },
     )
 

@@ -19,7 +19,8 @@ class TorchServer(ServerOptimizer):
         options: its keyword arguments (``lr``, ``betas`` ...).
 
     Raises:
-        ValueError, TypeError: the optimizer refuses its options, or steps by more than a gradient.
+        ValueError, TypeError: the optimizer refuses its options, steps by more than a gradient, or
+            not by that of a vector.
     """
 
     def __init__(self, optimizer: type[torch.optim.Optimizer], **options: Any) -> None:
@@ -33,7 +34,7 @@ class TorchServer(ServerOptimizer):
                 f"{optimizer.__name__} needs a closure that evaluates the loss anew, and a server "
                 "has the pseudo-gradient alone; take another optimizer"
             )
-        optimizer([torch.nn.Parameter(torch.zeros(1))], **options)  # refuses bad options now
+        _try_out(optimizer, options)
 
     def learning_rate(self, round: int) -> float:
         """Return the optimizer's lr, or 1 where it has none."""
@@ -60,3 +61,17 @@ class TorchServer(ServerOptimizer):
         """Keep the state for the first step after a resume."""
         self._saved = state_dict["torch"]
         self._live = None
+
+
+def _try_out(optimizer: type[torch.optim.Optimizer], options: dict[str, Any]) -> None:
+    """Build and step once: options, and kinds of gradient, are refused before anything starts."""
+    weight = torch.nn.Parameter(torch.zeros(2))
+    made = optimizer([weight], **options)
+    weight.grad = torch.ones(2)
+    try:
+        with torch.no_grad():
+            made.step()
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        raise ValueError(
+            f"{optimizer.__name__} cannot step by the pseudo-gradient, a dense vector [d]: {error}"
+        ) from error

@@ -188,6 +188,7 @@ def test_methods_without_a_winner_say_why(make_report):
     assert "Lost: no trial completed; nothing to confirm" in page.text
     assert "Single: 2 of 3 trials still to come" in page.text
     assert "Empty: 3 of 3 trials still to come" in page.text
+    assert "Empty: no trial completed; nothing to confirm" not in page.text
     assert "the search is not finished; go on with: python -m fltune resume made" in page.text
     assert "Single is best of 4" in page.text
     assert "1 completed trials; an importance from fewer than 10" in page.text

@@ -57,6 +57,10 @@ from fltune.server.torch_optimizer import TorchServer
         ),
         (lambda: TorchServer(torch.optim.Adam, lr=-1.0), "Invalid learning rate: -1"),
         (lambda: TorchServer(torch.optim.SGD, nesterov=True), "Nesterov momentum requires"),
+        (
+            lambda: TorchServer(torch.optim.SparseAdam),
+            r"SparseAdam cannot step by the pseudo-gradient, a dense vector \[d\]: SparseAdam does",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused(make, message):
