@@ -79,14 +79,16 @@ class Campaign:
         return {name: lanes[name] for name in config.methods}
 
     def _restore(self) -> None:
-        journal = list(self.state.journal.read())
-        records = self.state.records()
-        self._seconds_before = self.state.seconds
-        for record in records:
+        decided: dict[Any, list[dict[str, Any]]] = {}
+        for entry in self.state.journal.read():
+            decided.setdefault(entry.get("method"), []).append(entry)
+        ended: dict[str, list[TrialRecord]] = {}
+        for record in self.state.records():
+            ended.setdefault(record.method, []).append(record)
             self._caps.count(record)
+        self._seconds_before = self.state.seconds
         for name, lane in self.lanes.items():
-            own = [entry for entry in journal if entry.get("method") == name]
-            lane.restore(own, [r for r in records if r.method == name])
+            lane.restore(decided.get(name, []), ended.get(name, []))
             lane.closed = bool(self.spent)
 
     @property

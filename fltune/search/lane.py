@@ -6,7 +6,7 @@ rebuilt from the search's logs at any point.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from fltune.search.candidate import Candidate, by_promise, why_hopeless, winners
@@ -296,7 +296,7 @@ class Lane(Standing):
             journal: this method's decisions, in order.
             runs: its ended runs.
         """
-        read: list[int] = []
+        read: set[int] = set()
         for entry in journal:
             if entry["event"] == "proposed":
                 number = entry["number"] - self.first
@@ -306,7 +306,7 @@ class Lane(Standing):
             elif entry["event"] == "rejected":
                 self.candidates[entry["number"]].rejected = entry["reason"]
             elif entry["event"] == "batch":
-                read += entry["numbers"]
+                read.update(entry["numbers"])
         for run in runs:
             if run.number not in self.candidates:  # its proposal was lost: it says what it was
                 own = {k: v for k, v in run.values.items() if k not in self.inherited}
@@ -315,7 +315,7 @@ class Lane(Standing):
             kept.runs.append(run)
         self._reopen(read)
 
-    def _reopen(self, read: Sequence[int]) -> None:
+    def _reopen(self, read: Set[int]) -> None:
         """Sort the candidates of an earlier process into learned from, unread and open."""
         found = [self.candidates[number] for number in sorted(self.candidates)]
         for candidate in found:
@@ -334,7 +334,8 @@ class Lane(Standing):
         self._replay(self._read)
         if self.rungs is not None:
             self.rungs.commit()
-        self._replay([c for c in found if c not in self._read])
+        known = {candidate.number for candidate in self._read}
+        self._replay([c for c in found if c.number not in known])
 
     def _replay(self, candidates: Sequence[Candidate]) -> None:
         """Let the rungs know all scores that candidates had on their first seed."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fltune.randomness import derive_seed
-from fltune.search.samplers import GRID, SINGLE, make_sampler
+from fltune.search.samplers import GRID, RANDOM, SINGLE, make_sampler
 from fltune.search.study import Outcome, PastTrial, StudyMaker, quiet, remembered, suggest
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Proposer(ABC):
     def __init__(self) -> None:
         self._history: dict[int, tuple[Proposal, Outcome | None]] = {}
         self._seen: set[str] = set()
+        self._last = -1
 
     @property
     def asked(self) -> int:
@@ -110,7 +111,7 @@ class Proposer(ABC):
 
     def propose(self) -> Proposal | None:
         """Return the next proposal; None if the budget is spent or nothing new is left."""
-        proposal = self._next(max(self._history, default=-1) + 1)
+        proposal = self._next(self._last + 1)
         if proposal is not None:
             self._remember(proposal, None)
         return proposal
@@ -137,6 +138,7 @@ class Proposer(ABC):
 
     def _remember(self, proposal: Proposal, outcome: Outcome | None) -> None:
         self._history[proposal.number] = (proposal, outcome)
+        self._last = max(self._last, proposal.number)
         self._seen.add(content_key(proposal.point))
 
     @abstractmethod
@@ -156,11 +158,10 @@ class ListProposer(Proposer):
 
     def __init__(self, points: Iterable[Point]) -> None:
         super().__init__()
-        self._points = list(points)
+        self._left = iter(points)  # each is looked at once: what has been seen stays so
 
     def _next(self, number: int) -> Proposal | None:
-        left = (point for point in self._points if content_key(point) not in self._seen)
-        point = next(left, None)
+        point = next((p for p in self._left if content_key(p) not in self._seen), None)
         return None if point is None else Proposal(number, dict(point))
 
 
@@ -214,6 +215,7 @@ class OptunaProposer(Proposer):
         self._maker = StudyMaker(directions, worst, constraints)
         self._objectives = len(directions)
         self._inside: dict[int, PastTrial] = {}
+        self._noted: dict[str, Any] = {}
         self._cells: set[str] = set()
         self._first: list[Point] = []
         self._known: list[PastTrial] = []
@@ -245,19 +247,25 @@ class OptunaProposer(Proposer):
             return self._maker.make(self._past())[0]
 
     def _past(self) -> list[PastTrial]:
-        told = {n: outcome for n, (_, outcome) in self._history.items()}
-        inside = [self._inside[n] for n in sorted(self._inside)]
-        return [*self._known, *(replace(t, outcome=told[t.number]) for t in inside)]
+        return [*self._known, *(self._inside[n] for n in sorted(self._inside))]
+
+    def tell(self, number: int, outcome: Outcome) -> None:
+        """Learn how a trial ended; see :meth:`Proposer.tell`."""
+        super().tell(number, outcome)
+        if number in self._inside:
+            known = self._history[number][1]
+            self._inside[number] = replace(self._inside[number], outcome=known)
 
     def _remember(self, proposal: Proposal, outcome: Outcome | None) -> None:
         super()._remember(proposal, outcome)
+        self._noted.update(proposal.attrs.get("study", {}))  # the latest word on each key
         try:
             params, distributions = self._drawn(proposal.point)
         except ValueError:
             return  # of an earlier space
         attrs = proposal.attrs.get("trial", {})
         self._inside[proposal.number] = PastTrial(
-            proposal.number, params, distributions, attrs, None
+            proposal.number, params, distributions, attrs, outcome
         )
         self._cells.add(content_key(proposal.point))
 
@@ -277,12 +285,13 @@ class OptunaProposer(Proposer):
         """Ask the sampler, then chance, until a point is new."""
         from optuna.trial import TrialState
 
-        past, attrs = self._past(), self._study_attrs()
+        past = [] if self.sampler == RANDOM else self._past()
+        attrs = dict(self._noted)
         study, storage = self._maker.make(past, attrs, self.sampler)
         constant = derive_seed(self.seed, "sequence") % 2**32
         for attempt in range(2 * REASKS):
             seed = derive_seed(self.seed, "proposal", number, attempt) % 2**32
-            name, options = (self.sampler, self.options) if attempt < REASKS else ("random", {})
+            name, options = (self.sampler, self.options) if attempt < REASKS else (RANDOM, {})
             study.sampler = make_sampler(name, options, self.budget, seed, constant)
             trial = study.ask()
             point = self.space.propose(partial(suggest, trial))
@@ -298,13 +307,6 @@ class OptunaProposer(Proposer):
         left = (point for point in self.space.grid() if content_key(point) not in self._seen)
         point = next(left, None)
         return None if point is None else Proposal(number, point)
-
-    def _study_attrs(self) -> dict[str, Any]:
-        """Return what samplers have written down with the study: the latest word on each key."""
-        attrs: dict[str, Any] = {}
-        for number in sorted(self._history):
-            attrs.update(self._history[number][0].attrs.get("study", {}))
-        return attrs
 
 
 def make_proposer(

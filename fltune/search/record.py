@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 TRIAL, CONFIRMATION = "trial", "confirmation"
@@ -119,8 +119,8 @@ class TrialRecord:
         return last
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+        """Return plain values; the columns are the record's own, not copies."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def of_json(cls, raw: Mapping[str, Any]) -> TrialRecord:

@@ -23,6 +23,8 @@ SAMPLERS = {
 }
 """Short name to the class in ``optuna.samplers``. A grid is walked without one."""
 GRID = "grid"
+RANDOM = "random"
+"""Chance looks at no earlier trial."""
 ALIASES = {"nsgaii": "nsga2"}
 SINGLE = ("cmaes",)
 """Samplers that know no more than one objective."""
