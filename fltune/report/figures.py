@@ -21,10 +21,12 @@ import plotly.graph_objects as go
 
 from fltune.errors import FltuneError
 from fltune.experiment import DataSection
+from fltune.report.axes import Scale, counted
 from fltune.report.compare import Report, Row, validation_metric
 from fltune.report.table import short
 from fltune.search.candidate import Candidate, rankable
 from fltune.search.lane import Lane
+from fltune.search.objective import natural_mode
 from fltune.search.record import TrialRecord
 
 COLOURS = ("#2b7bba", "#c96a00", "#1f9170", "#b8559a", "#7d6fd0", "#c74b4b", "#1590a8", "#8a7d35")
@@ -33,6 +35,12 @@ GREY = "#8a8a8a"
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKS = {"complete": "circle", "pruned": "triangle-down", "diverged": "x", "failed": "square-open"}
 """How a trial ended is seen from its mark, not from its colour alone."""
+BROKEN = "breaks a constraint"
+"""What a completed trial is called that cannot win."""
+MOST_BANDS = 8
+"""Curves beyond which their bands would cover each other and the curves."""
+LEGEND_LINES = 12
+"""Pixels that a picture is higher for each curve beyond the first few."""
 AXES = {
     "round": "rounds",
     "comm/up_bits": "uplink bits of a run",
@@ -84,7 +92,8 @@ def styled(figure: go.Figure, height: int = 420, **layout: Any) -> go.Figure:
     return figure.update_layout(
         height=height,
         margin={"l": 60, "r": 16, "t": 24, "b": 60},
-        legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        hoverlabel={"namelength": -1},
         **layout,
     )
 
@@ -114,7 +123,7 @@ def _curve_views(
     for axis, label in AXES.items():
         if axis not in known:
             continue
-        figure, told = go.Figure(), []
+        figure, told, ends = go.Figure(), [], []
         for row in rows:
             complete = [r for r in runs[row.name] if r.status == "complete"]
             lost = [r for r in report.lanes[row.name].reported if r.status != "complete"]
@@ -123,14 +132,22 @@ def _curve_views(
                 told.append(f"{row.title} has no complete run")
                 continue
             place = titles.index(row.title)
-            figure.add_traces(curve_traces(curve, row.title, place))
-            seeds = f"{len(complete)} seeds{left_out(lost)}"
-            told.append(f"{row.title} ends at {curve.end} over {seeds}")
-        styled(figure, xaxis_title=label, yaxis_title=shown(metric), hovermode="closest")
+            figure.add_traces(curve_traces(curve, row.title, place, len(rows) <= MOST_BANDS))
+            ends += [*curve.low, *curve.high]
+            seeds = "1 seed" if len(complete) == 1 else f"{len(complete)} seeds"
+            told.append(f"{row.title} ends at {curve.end} over {seeds}{left_out(lost)}")
+        height = 420 + LEGEND_LINES * max(0, len(rows) - MOST_BANDS)
+        styled(figure, height, xaxis_title=label, yaxis_title=shown(metric), hovermode="closest")
+        if ends:
+            figure.update_yaxes(type=Scale.of(ends, natural_mode(metric) == "max").kind)
+        if axis == "round":
+            at = [x for trace in figure.data for x in trace.x]
+            figure.update_xaxes(**counted(max(at, default=0), min(at, default=0)))
         if report.goal is not None and report.goal.metric == metric:
             figure.add_hline(y=report.goal.target, line={"dash": "dash", "color": GREY})
-        text = f"Mean {metric} of the confirmed winners; the band is from the lowest to the "
-        views.append(View(label, f"{text}highest seed. {'. '.join(told)}.", figure))
+        band = "; the band is from the lowest to the highest seed"
+        text = f"Mean {metric} of the confirmed winners{band * (len(rows) <= MOST_BANDS)}. "
+        views.append(View(label, f"{text}{'. '.join(told)}.", figure))
     return views
 
 
@@ -181,9 +198,10 @@ class Curve:
         return f"{self.mean[-1]:.4f} ({self.low[-1]:.4f} to {self.high[-1]:.4f})"
 
 
-def curve_traces(curve: Curve, title: str, place: int) -> list[go.Scatter]:
+def curve_traces(curve: Curve, title: str, place: int, banded: bool = True) -> list[go.Scatter]:
     """Return the band and the line of a method; ``place`` gives it its colour and dashes."""
     colour = COLOURS[place % len(COLOURS)]
+    dash = DASHES[(place + place // len(COLOURS)) % len(DASHES)]  # anew for 32 methods
     band = go.Scatter(
         x=[*curve.x, *reversed(curve.x)],
         y=[*curve.high, *reversed(curve.low)],
@@ -201,9 +219,9 @@ def curve_traces(curve: Curve, title: str, place: int) -> list[go.Scatter]:
         name=shown(title),
         legendgroup=str(place),
         mode="lines",
-        line={"color": colour, "dash": DASHES[place % len(DASHES)], "width": 2.5},
+        line={"color": colour, "dash": dash, "width": 2.5},
     )
-    return [band, line]
+    return [band, line] if banded else [line]
 
 
 def _faint(colour: str) -> str:
@@ -240,27 +258,42 @@ def _history(row: Row, lane: Lane) -> View:
     )
     name = lane.search.objective_name
     styled(figure, xaxis_title="trial", yaxis_title=shown(name))
+    figure.update_yaxes(type=score_scale(lane, ended).kind)
+    figure.update_xaxes(**counted(max(c.number for c in ended)))
     first = next(c.number for c, b in zip(kept, best, strict=True) if b == best[-1])
     text = (
         f"{row.name}: {len(ended)} trials ({counts}). The best {name}, {short(best[-1])}, came "
-        f"with trial {first}. A trial that diverged has no score, and is drawn on the bad side of "
-        "all others."
+        f"with trial {first}."
     )
+    if any(c.status == "pruned" for c in ended):
+        text += " A pruned trial stands at its score when it was stopped."
+    if any(c.status in ("diverged", "failed") for c in ended):
+        text += " Trials that diverged or failed have no score: they stand beyond the worst."
     broken = len(complete) - len(kept)
     text += f" {broken} that break a constraint are no best ones." if broken else ""
     return View(row.name, text, figure)
 
 
-def heights(lane: Lane, candidates: Sequence[Candidate]) -> list[float]:
-    """Return where trials are drawn: at their score; those without one beyond the worst score."""
-    known = [
+def _known(candidates: Sequence[Candidate]) -> list[float | None]:
+    return [
         c.scores[0] if c.status in ("complete", "pruned") and c.scores else None for c in candidates
     ]
-    scores = [score for score in known if score is not None]
-    low, high = min(scores), max(scores)
-    room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
-    bad = low - room if lane.judge.directions[0] == "maximize" else high + room
-    return [bad if score is None else score for score in known]
+
+
+def score_scale(lane: Lane, candidates: Sequence[Candidate]) -> Scale:
+    """Return the axis of the scores of some trials, of which one has a score."""
+    scores = [score for score in _known(candidates) if score is not None]
+    return Scale.of(scores, lane.judge.directions[0] == "maximize")
+
+
+def heights(lane: Lane, candidates: Sequence[Candidate]) -> list[float]:
+    """Return where trials are drawn: at their score; those without one beyond the worst score."""
+    scale = score_scale(lane, candidates)
+    beyond = -0.06 if lane.judge.directions[0] == "maximize" else 1.06
+    bad = scale.at(beyond)
+    if scale.low == scale.high:
+        bad += math.copysign(0.06 * abs(scale.high) or 1.0, beyond)
+    return [bad if score is None else score for score in _known(candidates)]
 
 
 def trial_marks(
@@ -274,8 +307,8 @@ def trial_marks(
         rest: of each trace.
     """
     traces = []
-    for status, mark in MARKS.items():
-        at = [i for i, c in enumerate(candidates) if c.status == status]
+    for status, mark in {**MARKS, BROKEN: "circle-open"}.items():
+        at = [i for i, c in enumerate(candidates) if _end(c) == status]
         if not at:
             continue
         traces.append(
@@ -291,6 +324,12 @@ def trial_marks(
             )
         )
     return traces
+
+
+def _end(candidate: Candidate) -> str:
+    """Return how a trial ended, and whether what it found is allowed."""
+    kept = candidate.status != "complete" or candidate.feasible
+    return candidate.status if kept else BROKEN
 
 
 def hover(candidate: Candidate) -> str:
@@ -327,5 +366,8 @@ def partition_picture(report: Report) -> Picture:
             continue
         lines = title(section, seed, data)
         drawn = figure(data, lines).update_layout(title=None)
-        views.append(View(label, ". ".join(lines) + f".{more}", styled(drawn, height=560)))
+        # a long label is cut off in the choice of views
+        whose = f" Of {label}." if len(found) > 1 else ""
+        text = ". ".join(lines) + f".{whose}{more}"
+        views.append(View(label, text, styled(drawn, height=560)))
     return Picture("partition", "Who holds what", "methods", views)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
+from fltune.report.axes import Scale
 from fltune.report.compare import Report, Row
 from fltune.report.figures import COLOURS, Picture, View, shown, styled, trial_marks
 from fltune.report.parts import figure, table
@@ -44,15 +46,23 @@ def _front(row: Row, lane: Lane) -> View:
     )
     lost = sum(c.status == "diverged" for c in lane.tried)
     text = f"{row.name}: {len(ended)} trials by {labels[0]} and {labels[1]}. No other trial is at "
-    text += f"least as good in all objectives as the {len(best)} that are ringed and joined"
+    ringed = "one that is ringed" if len(best) == 1 else f"{len(best)} that are ringed and joined"
+    text += f"least as good in all objectives as the {ringed}"
     text += f"; {lost} that diverged are left out" if lost else ""
     broken = sum(not c.feasible for c in ended)
-    text += f"; {broken} that break a constraint cannot be among them." if broken else "."
-    ways = [_way(d) for d in lane.judge.directions[:2]]
+    text += f"; {broken} that break a constraint cannot be among them (open)." if broken else "."
+    directions = lane.judge.directions[:2]
+    ways = [_way(d) for d in directions]
+    x, y = (
+        Scale.of(_scores(ended, place), direction == "maximize").kind
+        for place, direction in enumerate(directions)
+    )
     styled(
         drawn,
         xaxis_title=shown(f"{labels[0]} ({ways[0]})"),
         yaxis_title=shown(f"{labels[1]} ({ways[1]})"),
+        xaxis_type=x,
+        yaxis_type=y,
     )
     return View(row.name, text, drawn)
 
@@ -68,17 +78,9 @@ def _way(direction: str) -> str:
 def front_section(report: Report, picture: Picture) -> str:
     """Return the picture and the configs on the front, with their values, as a table."""
     rows = [
-        (
-            row.name,
-            [
-                str(candidate.number),
-                *map(short, candidate.scores),
-                "\n".join(f"{k} = {short(v)}" for k, v in candidate.values.items()),
-            ],
-            False,
-        )
+        (row.name, [str(candidate.number), *map(short, point["scores"]), _values(point)], False)
         for row in report.rows
-        for candidate in report.lanes[row.name].front
+        for candidate, point in zip(report.lanes[row.name].front, row.summary.front, strict=True)
     ]
     heads = ["method", "trial", *report.summary.objectives, "values"]
     label = "The Pareto front of each method, on validation data; the first objective ranks it"
@@ -92,3 +94,8 @@ def front_section(report: Report, picture: Picture) -> str:
     ]
     note = f"<p class=note>{escape('; '.join(ways))}.</p>"
     return figure(picture) + note + table("table-front", label, heads, rows, (len(heads) - 2,))
+
+
+def _values(point: Mapping[str, Any]) -> str:
+    """Return the values of a point as a person wants to see them, a line each."""
+    return "\n".join(f"{key} = {short(value)}" for key, value in point["shown"].items())

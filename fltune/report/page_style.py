@@ -58,8 +58,8 @@ th, td { text-align: right; vertical-align: top; padding: .4rem .7rem;
 th.text, td.text { text-align: left; }
 thead th { background: var(--soft); vertical-align: bottom; white-space: normal; }
 td.wrap { white-space: normal; min-width: min(17rem, 65vw); overflow-wrap: anywhere; }
-tbody th { text-align: left; font-weight: 600; white-space: normal; min-width: 7.5rem;
-  overflow-wrap: anywhere; }
+tbody th { text-align: left; font-weight: 600; white-space: normal; min-width: 7.5rem; }
+tbody th.long { min-width: 13rem; overflow-wrap: anywhere; }
 .best th, .best td { background: var(--soft); }
 @media (min-width: 700px) { tbody th { position: sticky; left: 0; background: var(--paper); } }
 figure { margin: 0 0 1.5rem; }
@@ -75,7 +75,7 @@ code { font-family: ui-monospace, monospace; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }
 dt { color: var(--faint); } dd { margin: 0; }
 @media (max-width: 500px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
-summary { cursor: pointer; padding: .4rem 0; }
+summary { cursor: pointer; padding: .4rem 0; overflow-wrap: anywhere; }
 @media print { nav, .controls, .skip { display: none; } }
 """
 

@@ -23,6 +23,8 @@ POLICY = (
 
 LONG = 40
 """Letters from which a cell's line is broken."""
+LONG_HEAD = 20
+"""Letters from which the words of a row's head are broken; a shorter one has them whole."""
 
 
 def document(
@@ -134,9 +136,9 @@ def table(
     body = ""
     for head, cells, best in rows:
         inner = "".join(_cell(cell, i in texts) for i, cell in enumerate(cells))
-        body += (
-            f'<tr{" class=best" if best else ""}><th scope="row">{escape(head)}</th>{inner}</tr>'
-        )
+        long = " class=long" if len(head) > LONG_HEAD else ""
+        name = f'<th scope="row"{long}>{escape(head)}</th>'
+        body += f"<tr{' class=best' if best else ''}>{name}{inner}</tr>"
     return (
         f'<p class=note id="{key}">{escape(label)}</p>'
         f'<div class=scroll role="region" tabindex="0" aria-labelledby="{key}">'

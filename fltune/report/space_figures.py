@@ -14,22 +14,24 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from fltune.report import axes
+from fltune.report.axes import Scale
 from fltune.report.compare import Report, Row
 from fltune.report.figures import (
+    BROKEN,
     COLOURS,
     GREY,
-    MARKS,
     Picture,
     View,
     heights,
     hover,
+    score_scale,
     shown,
     styled,
     trial_marks,
 )
 from fltune.report.table import short
 from fltune.search.candidate import Candidate
-from fltune.search.condition import is_number
 from fltune.search.dimension import Dimension
 from fltune.search.lane import Lane
 from fltune.search.proposer import ListProposer, OptunaProposer, Proposal
@@ -44,10 +46,8 @@ ENOUGH_TRIALS = 10
 """Completed trials below which an importance is mostly noise."""
 TREES = 16
 """Of Optuna's 64: a page of 300 trials would spend most of its time on them."""
-WIDE = 20.0
-"""Largest over smallest value from which a list of positive numbers is drawn on a log axis."""
-NO_SCORE = -0.1
-"""Where a trial that diverged stands on the axis of scores, which goes from 0 to 1."""
+BEYOND = 0.1
+"""How far off the axis of scores, which goes from 0 to 1, a trial that diverged stands."""
 SLICE_HEIGHT = 230
 """Pixels per parameter, those below it for its name included."""
 TITLE_HEIGHT = 75
@@ -90,36 +90,21 @@ def _parameters(lane: Lane) -> dict[str, Dimension]:
     return found
 
 
-def _numeric(dimension: Dimension) -> bool:
-    return all(map(is_number, dimension.values))
-
-
-def _axis(dimension: Dimension) -> str:
-    """Return plotly's type of an axis for a parameter."""
-    if not _numeric(dimension):
-        return "category"
-    if dimension.logarithmic:
-        return "log"
-    low, high = min(dimension.values), max(dimension.values)
-    return "log" if dimension.finite and low > 0 and high / low >= WIDE else "linear"
-
-
 def _scale(dimension: Dimension) -> dict[str, Any]:
-    """Return an axis's type; a list's values are its ticks, 1, 2, 5 and tenfolds in a log range."""
-    kind = _axis(dimension)
-    ticks = list(dimension.values)
-    if not dimension.finite:
-        if kind != "log":
-            return {"type": kind}
-        low, high = (math.floor(math.log10(end)) for end in dimension.values)
-        ticks = [digit * 10.0**power for power in range(low, high + 1) for digit in (1, 2, 5)]
-    elif not _numeric(dimension):
-        ticks = _places(dimension, ticks)
-    return {"type": kind, "tickvals": ticks, "ticktext": [shown(short(t)) for t in ticks]}
+    """Return an axis's type and ticks."""
+    at = axes.ticks(dimension)
+    if at is None:
+        return {"type": axes.kind(dimension)}
+    text = [shown(short(value)) for value in at]
+    return {
+        "type": axes.kind(dimension),
+        "tickvals": _places(dimension, at),
+        "ticktext": text,
+    }
 
 
 def _places(dimension: Dimension, values: Sequence[Any]) -> list[Any]:
-    return list(values) if _numeric(dimension) else [shown(short(v)) for v in values]
+    return list(values) if axes.numeric(dimension) else [shown(short(v)) for v in values]
 
 
 def parallel_coordinates(report: Report) -> Picture:
@@ -132,27 +117,23 @@ def _parallel(row: Row, lane: Lane) -> View:
     complete, parameters = lane.complete, _parameters(lane)
     if not complete or not parameters:
         return View(row.name, _nothing(row, lane))
-    scores = [c.scores[0] for c in complete]
-    low, high = min(scores), max(scores)
-    length = (high - low) or 1.0
-    lines = []
-    for candidate in sorted(lane.finished, key=lambda c: c.number):
-        if candidate.status == "complete":
-            at = (candidate.scores[0] - low) / length
-            lines.append(_line(candidate, parameters, at, lane))
-        elif candidate.status == "diverged":
-            lines.append(_line(candidate, parameters, None, lane))
+    rising = lane.judge.directions[0] == "maximize"
+    scale = Scale.of([c.scores[0] for c in complete], rising)
+    good = sorted(complete, key=lambda c: c.scores[0], reverse=not rising)
+    lost = [c for c in lane.finished if c.status == "diverged"]
+    lines = [_line(c, parameters, None, rising) for c in lost]  # what is drawn last is on top
+    lines += [_line(c, parameters, scale.share(c.scores[0]), rising) for c in good]
     figure = go.Figure(lines)
     names = [lane.search.objective_name, *parameters]
-    _label_axis(figure, 0, {at: low + at * (high - low) for at in (0.0, 0.5, 1.0)})
+    _label_axis(figure, 0, {at: scale.at(at) for at in (0.0, 0.5, 1.0)})
     for place, dimension in enumerate(parameters.values(), start=1):
-        values = dimension.values if dimension.finite else _decades(dimension)
-        _label_axis(figure, place, {_share(dimension, v): v for v in values})
+        values = axes.labels(dimension)
+        _label_axis(figure, place, {axes.share(dimension, v): v for v in values})
     styled(figure, height=440, showlegend=False, hovermode="closest")
     ticks = {"tickvals": list(range(len(names))), "ticktext": list(map(shown, names))}
     figure.update_xaxes(range=[-0.35, len(names) - 0.8], tickangle=-25, **ticks)
     figure.update_xaxes(gridcolor=GREY, gridwidth=2, zeroline=False)
-    figure.update_yaxes(visible=False, range=[-0.15, 1.06])
+    figure.update_yaxes(visible=False, range=[-0.15, 1.15])
     text = f"{row.name}: a line for each of {len(complete)} completed trials, through its "
     text += f"{names[0]} and its values of {', '.join(parameters)}; blue is good, brown is bad, "
     text += f"dotted diverged. The best one has {_values(lane.front[0])}."
@@ -160,50 +141,25 @@ def _parallel(row: Row, lane: Lane) -> View:
 
 
 def _line(
-    candidate: Candidate, parameters: Mapping[str, Dimension], at: float | None, lane: Lane
+    candidate: Candidate, parameters: Mapping[str, Dimension], at: float | None, rising: bool
 ) -> go.Scatter:
     """Return a trial's line; ``at`` is its place on the axis of scores, None if it diverged."""
     places = {
-        place: _share(dimension, candidate.values[name])
+        place: axes.share(dimension, candidate.values[name])
         for place, (name, dimension) in enumerate(parameters.items(), start=1)
-        if name in candidate.values and _has_place(dimension, candidate.values[name])
+        if name in candidate.values and axes.has_place(dimension, candidate.values[name])
     }
-    good = at if at is None or lane.judge.directions[0] == "maximize" else 1.0 - at
+    bad = -BEYOND if rising else 1.0 + BEYOND
+    good = at if at is None or rising else 1.0 - at
     colour = COLOURS[5] if good is None else sample_colorscale(SCALE, [good])[0]
     return go.Scatter(
         x=[0, *places],
-        y=[NO_SCORE if at is None else at, *places.values()],
+        y=[bad if at is None else at, *places.values()],
         mode="lines",
         line={"color": colour, "width": 1.8, "dash": "dot" if at is None else "solid"},
         text=hover(candidate),
         hoverinfo="text",
     )
-
-
-def _has_place(dimension: Dimension, value: Any) -> bool:
-    """Whether a value can stand on its axis; an extension may have narrowed or changed a space."""
-    if _numeric(dimension):
-        return is_number(value) and (value > 0 or _axis(dimension) != "log")
-    return value in dimension.values
-
-
-def _share(dimension: Dimension, value: Any) -> float:
-    """Return where a value lies on its axis, from 0 to 1."""
-    if dimension.finite and not _numeric(dimension):
-        return dimension.values.index(value) / max(1, len(dimension.values) - 1)
-    scale = math.log if _axis(dimension) == "log" else float
-    low, high = scale(min(dimension.values)), scale(max(dimension.values))
-    return (scale(value) - low) / ((high - low) or 1.0)
-
-
-def _decades(dimension: Dimension) -> list[float]:
-    """Return the ends of a range, and the powers of ten inside a logarithmic one."""
-    low, high = dimension.values
-    if _axis(dimension) != "log":
-        return [low, high]
-    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-    inside = [10.0**p for p in powers if 0.06 < _share(dimension, 10.0**p) < 0.94]
-    return [low, *inside, high]
 
 
 def _label_axis(figure: go.Figure, place: int, values: Mapping[float, Any]) -> None:
@@ -286,6 +242,7 @@ def _slices(row: Row, lane: Lane) -> View:
     count = len(parameters)
     gap = TITLE_HEIGHT / (SLICE_HEIGHT * count)
     figure = make_subplots(rows=count, cols=1, vertical_spacing=gap)
+    scale = score_scale(lane, ended)
     for place, (name, dimension) in enumerate(parameters.items(), start=1):
         having = [c for c in ended if name in c.values]
         x = _places(dimension, [c.values[name] for c in having])
@@ -294,8 +251,9 @@ def _slices(row: Row, lane: Lane) -> View:
             trace.showlegend = place == 1
         figure.add_traces(marks, rows=place, cols=1)
         figure.update_xaxes(title=shown(name), **_scale(dimension), row=place, col=1)
-        figure.update_yaxes(title=shown(lane.search.objective_name), row=place, col=1)
-        if _numeric(dimension):
+        score = shown(lane.search.objective_name)
+        figure.update_yaxes(title=score, type=scale.kind, row=place, col=1)
+        if axes.numeric(dimension):
             _mark_ends(figure, dimension, edges.get(name), place)
     styled(figure, height=90 + SLICE_HEIGHT * count)
     figure.update_layout(legend={"y": -0.25 / count})
@@ -319,9 +277,10 @@ def _mark_ends(figure: go.Figure, dimension: Dimension, edge: str | None, place:
         figure.add_vline(x=value, line=line, row=place, col=1)
         if there:
             # plotly takes a line's place on a log axis as it is, but a note's as its logarithm
-            at = math.log10(value) if _axis(dimension) == "log" else value
+            at = math.log10(value) if axes.kind(dimension) == "log" else value
             inward = "left" if side == "lowest" else "right"
             note = {"text": "winner on this edge", "showarrow": False, "xanchor": inward}
+            note["xshift"] = 8 if side == "lowest" else -8  # off the winner's mark
             figure.add_annotation(x=at, y=1.0, yref="y domain", **note, row=place, col=1)
 
 
@@ -333,7 +292,7 @@ def stability_map(report: Report) -> Picture:
 
 def rates(lane: Lane) -> list[str]:
     """Return the two parameters of the stability map: learning rates first, then other numbers."""
-    numeric = [name for name, d in _parameters(lane).items() if _numeric(d)]
+    numeric = [name for name, d in _parameters(lane).items() if axes.numeric(d)]
     first = [name for name in ("server.lr", "client.lr") if name in numeric]
     return [*first, *(name for name in numeric if name not in first)][:2]
 
@@ -348,14 +307,18 @@ def _map(row: Row, lane: Lane) -> View:
     ended = [c for c in lane.finished if all(name in c.values for name in chosen)]
     x, y = ([c.values[name] for c in ended] for name in chosen)
     figure = go.Figure(trial_marks(ended, x, y))
-    complete = [c for c in ended if c.status == "complete"]
+    by_score = _by_score(lane, ended)
     for trace in figure.data:
         trace.marker.size = 13
-        if trace.name == "complete":
-            trace.marker.update(_by_score(lane, complete))
-    dimensions = _parameters(lane)
-    figure.update_xaxes(title=shown(chosen[0]), **_scale(dimensions[chosen[0]]))
-    figure.update_yaxes(title=shown(chosen[1]), **_scale(dimensions[chosen[1]]))
+        if trace.name in by_score:
+            trace.marker.update(by_score[trace.name])
+        elif trace.name != "diverged":
+            trace.marker.color = GREY  # blue would say that the score is good
+    dimensions = [_parameters(lane)[name] for name in chosen]
+    for update, name, dimension, at in zip(
+        (figure.update_xaxes, figure.update_yaxes), chosen, dimensions, (x, y), strict=True
+    ):
+        update(title=shown(name), range=axes.whole(dimension, at), **_scale(dimension))
     lost = [c for c in ended if c.status == "diverged"]
     far = ", ".join(f"{n} from {short(min(c.values[n] for c in lost))}" for n in chosen if lost)
     text = f"{row.name}: {len(ended)} trials over {chosen[0]} and {chosen[1]}, coloured by score; "
@@ -363,12 +326,25 @@ def _map(row: Row, lane: Lane) -> View:
     return View(row.name, text, styled(figure, height=460))
 
 
-def _by_score(lane: Lane, complete: Sequence[Candidate]) -> dict[str, Any]:
-    return {
-        "symbol": MARKS["complete"],
-        "color": [c.scores[0] for c in complete],
-        "colorscale": SCALE,
-        "reversescale": lane.judge.directions[0] == "minimize",
-        "colorbar": {"title": {"text": "score"}, "thickness": 14},
-        "showscale": True,
-    }
+def _by_score(lane: Lane, ended: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
+    """Return the colours of the marks that have a score, and the bar that explains them."""
+    complete = [c for c in ended if c.status == "complete"]
+    if not complete:
+        return {}
+    rising = lane.judge.directions[0] == "maximize"
+    scale = Scale.of([c.scores[0] for c in complete], rising)
+    colours = {"colorscale": SCALE, "reversescale": not rising}
+    ends: dict[str, float] = {"cmin": scale.low, "cmax": scale.high}
+    bar: dict[str, Any] = {"title": {"text": "score"}, "thickness": 14}
+    if scale.log:
+        ends = {key: math.log10(end) for key, end in ends.items()}
+        values = [scale.at(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        bar |= {"tickvals": list(map(math.log10, values)), "ticktext": list(map(short, values))}
+    found: dict[str, dict[str, Any]] = {}
+    for kept, name in ((True, "complete"), (False, BROKEN)):
+        scores = [c.scores[0] for c in complete if c.feasible == kept]
+        placed = list(map(math.log10, scores)) if scale.log else scores
+        found[name] = {"color": placed, **colours, **ends}
+        if not any(other.get("showscale") for other in found.values()) and scores:
+            found[name] |= {"colorbar": bar, "showscale": True}
+    return found

@@ -53,6 +53,60 @@ def test_seeds_that_diverged_are_left_out_of_the_curve_and_named(make_report):
     assert "1 that diverged left out" in shown_view.text
 
 
+def test_many_methods_have_each_a_line_of_its_own_and_no_bands(make_report):
+    names = [f"M{n}" for n in range(32)]
+    records = [confirmation(n, 0, s, {}, 0.5, curve(0.4, 0.5)) for n in names for s in (1, 2)]
+    report = make_report({n: {"space": {}} for n in names}, records, {"confirm_seeds": 2})
+    shown_view = learning_curves(report)[0].views[0]
+    assert [t.name for t in shown_view.figure.data] == [row.title for row in report.rows]
+    assert len({(t.line.color, t.line.dash) for t in shown_view.figure.data}) == 32
+    assert "band" not in shown_view.text
+    assert shown_view.figure.layout.height > 600  # room for the legend
+
+
+def test_rounds_and_trials_are_whole_numbers(two_methods):
+    drawn = [learning_curves(two_methods)[0].views[0], search_history(two_methods).views[0]]
+    assert [v.figure.layout.xaxis.dtick for v in drawn] == [1, 1]
+
+
+@pytest.fixture
+def wide_losses(make_report):
+    """Losses from 0.1 to 1000 in the search and on fresh seeds, one trial diverged."""
+    values = [{"server.lr": lr, "client.lr": 0.1} for lr in (1.0, 2.0, 3.0, 4.0)]
+    records = [
+        trial("A", n, v, score, rows=[{"round": 2, "val/loss": score}])
+        for n, (v, score) in enumerate(zip(values, (10.0, 0.1, 1000.0), strict=False))
+    ]
+    records.append(trial("A", 3, values[3], 1e6, "diverged"))
+    rows = curve(900.0, 0.1, metric="val/loss")
+    records.append(confirmation("A", 1, 1, values[1], 0.1, rows, metric="test/loss"))
+    return make_report({"A": {"space": LR}}, records, {"metric": "val/loss", "trials": 4})
+
+
+def test_losses_that_span_decades_are_drawn_on_log_axes(wide_losses):
+    loss = learning_curves(wide_losses)[0].views[0].figure
+    history = search_history(wide_losses).views[0].figure
+    below = slices(wide_losses).views[0].figure
+    kinds = [figure.layout.yaxis.type for figure in (loss, history, below)]
+    assert kinds == ["log"] * 3
+    assert 1000.0 < traces(history)["diverged"].y[0] < 3000.0
+    marker = traces(stability_map(wide_losses).views[0].figure)["complete"].marker
+    assert list(marker.color) == pytest.approx([1.0, -1.0, 3.0])
+    assert (marker.colorbar.ticktext[0], marker.colorbar.ticktext[-1]) == ("0.1", "1000")
+    lost, worst, middle, best = parallel_coordinates(wide_losses).views[0].figure.data
+    assert [line.y[0] for line in (worst, middle, best)] == pytest.approx([1.0, 0.5, 0.0])
+    assert lost.y[0] > 1.0  # on the bad side of a loss
+
+
+def test_accuracies_are_never_on_a_log_axis(make_report):
+    records = [
+        trial("A", n, {"server.lr": 1.0 + n, "client.lr": 0.1}, score)
+        for n, score in enumerate((0.001, 0.9))
+    ]
+    (only,) = search_history(make_report({"A": {"space": LR}}, records)).views
+    assert only.figure.layout.yaxis.type == "linear"
+
+
 def test_runs_that_failed_are_told_apart_from_those_that_diverged(make_report):
     one = {"server.lr": 1.0, "client.lr": 0.1}
     records = [trial("A", 0, one, 0.5), confirmation("A", 0, 1, one, 0.5, curve(0.5))]
@@ -61,7 +115,7 @@ def test_runs_that_failed_are_told_apart_from_those_that_diverged(make_report):
         confirmation("A", 0, seed, one, 0.1, curve(0.1), status=s) for s, seed in lost.items()
     ]
     text = learning_curves(make_report({"A": {"space": LR}}, records))[0].views[0].text
-    assert "over 1 seeds; 1 that diverged and 1 that failed left out" in text
+    assert "over 1 seed; 1 that diverged and 1 that failed left out" in text
 
 
 def test_what_breaks_a_constraint_is_no_best_so_far(make_report):
@@ -74,6 +128,8 @@ def test_what_breaks_a_constraint_is_no_best_so_far(make_report):
     assert list(traces(only.figure)["best so far"].y) == [0.5, 0.6]
     assert "The best val/accuracy, 0.6, came with trial 2" in only.text
     assert "1 that break a constraint are no best ones" in only.text
+    assert list(traces(only.figure)["breaks a constraint"].y) == [0.9]
+    assert list(traces(only.figure)["complete"].y) == [0.5, 0.6]
 
 
 def test_heights_compare_no_trial_with_another(two_methods, monkeypatch):
@@ -92,6 +148,9 @@ def test_the_history_has_every_trial_and_the_best_so_far(two_methods):
     assert found["diverged"].marker.symbol != found["complete"].marker.symbol
     assert "pruned" in traces(view(views, NASTY).figure)
     assert "came with trial 0" in view(views, "FedAvg").text
+    assert "diverged or failed have no score" in view(views, "FedAvg").text
+    assert "diverged or failed have no score" not in view(views, NASTY).text
+    assert "A pruned trial stands at" in view(views, NASTY).text
 
 
 def test_a_loss_that_diverged_is_drawn_above(one_seed):
@@ -120,10 +179,14 @@ def test_the_stability_map_shows_scores_and_what_diverged(two_methods):
     assert (list(found["diverged"].x), list(found["diverged"].y)) == ([9.0], [0.9])
     assert shown_view.figure.layout.xaxis.title.text == "server.lr"
     assert "1 diverged (crosses), with server.lr from 9, client.lr from 0.9" in shown_view.text
+    low, high = shown_view.figure.layout.xaxis.range
+    assert low < -1 < 1 < high  # all of the space, 0.1 to 10
+    pruned = traces(view(stability_map(two_methods), NASTY).figure)["pruned"]
+    assert pruned.marker.color == figures.GREY  # blue is a good score
 
 
 def test_parallel_lines_go_through_score_and_values(two_methods):
-    best, other, wild = view(parallel_coordinates(two_methods), "FedAvg").figure.data
+    wild, other, best = view(parallel_coordinates(two_methods), "FedAvg").figure.data
     assert list(best.y) == pytest.approx([1.0, 0.5, 0.5])  # 1 in 0.1 .. 10, 0.1 in 0.01 .. 1
     assert list(other.y)[:2] == pytest.approx([0.0, 1.0])
     assert wild.line.dash == "dot"
@@ -236,6 +299,13 @@ def test_each_partition_is_drawn_once(two_methods):
     assert only.label == "all methods"
     assert "digits" in only.text
     assert "10 clients" in only.text
+
+
+def test_whose_partition_is_drawn_stands_below_it(make_report):
+    methods = {f"A{n}": {"data": {"clients": n // 2}, "space": {}} for n in (10, 11, 12)}
+    first, second = partition_picture(make_report(methods, [])).views
+    assert first.text.endswith("Of A10, A11.")
+    assert second.text.endswith("Of A12.")
 
 
 def test_partitions_that_are_too_many_are_counted(make_report, monkeypatch):

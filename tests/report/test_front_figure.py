@@ -48,6 +48,29 @@ def test_the_table_has_the_configs_of_the_front(two_goals):
     assert 'id="front"' in as_html(two_goals)
 
 
+def test_the_table_has_values_as_people_read_them(make_report):
+    space = {
+        "server.lr": {"loguniform": [0.1, 10.0]},
+        "client.lr": {"tied": "0.01 / server.lr"},
+    }
+    records = [trial("A", 0, {"server.lr": 2.0}, 0.9, scores=[0.9, 200.0])]
+    report = make_report({"A": {"space": space}}, records, {"objectives": OBJECTIVES})
+    section = front_section(report, fronts(report))
+    assert "client.lr = 0.005" in section
+    assert "as the one that is ringed;" not in section
+    assert "as the one that is ringed." in section
+
+
+def test_costs_that_span_decades_are_on_a_log_axis(make_report):
+    records = [
+        trial("A", n, {"server.lr": 1.0 + n, "client.lr": 0.1}, score, scores=[score, bits])
+        for n, (score, bits) in enumerate([(0.9, 1e9), (0.5, 1e6)])
+    ]
+    report = make_report({"A": {"space": LR}}, records, {"objectives": OBJECTIVES})
+    layout = fronts(report).views[0].figure.layout
+    assert (layout.xaxis.type, layout.yaxis.type) == ("linear", "log")
+
+
 def test_one_objective_has_no_front(two_methods):
     assert fronts(two_methods) is None
     assert 'id="front"' not in as_html(two_methods)

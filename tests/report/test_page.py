@@ -8,6 +8,7 @@ from fabricated import LR, NASTY, confirmation, curve, trial
 
 from fltune.report.page import artifacts, as_html
 from fltune.report.page_style import STYLE, TEMPLATES
+from fltune.report.parts import table
 
 VOID = {"meta", "br", "link", "img", "input"}
 
@@ -218,3 +219,11 @@ def test_a_loss_of_the_lucky_seeds_alone_is_told_as_such(wild):
     assert "Steady is best of 2" in text
     assert "0.0100 (1 seed) without 3 diverged" in text
     assert "-0.0700 without 3 diverged" in text
+
+
+def test_only_long_heads_of_rows_are_broken_inside_words():
+    drawn = table(
+        "t", "label", ["method"], [("FedCOMGATE-sparse", [], False), ("a" * 30, [], False)]
+    )
+    assert '<th scope="row">FedCOMGATE-sparse</th>' in drawn
+    assert f'<th scope="row" class=long>{"a" * 30}</th>' in drawn
