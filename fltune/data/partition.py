@@ -15,6 +15,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,19 @@ class Assignment:
 
     @classmethod
     def of_owners(cls, owner: Ints, num_clients: int, *notes: str) -> Assignment:
-        """Return disjoint clients from ``[n]`` owners in ``0..N-1``; -1 is an unused sample."""
+        """Return disjoint clients from ``[n]`` owners in ``0..N-1``; -1 is an unused sample.
+
+        Raises:
+            DataError: owners that are no whole numbers, or no clients.
+        """
+        owner = np.asarray(owner)
+        if not np.issubdtype(owner.dtype, np.integer):
+            raise DataError(f"owners of samples are {owner.dtype}; must be whole numbers")
+        if owner.max(initial=-1) >= num_clients:
+            raise DataError(
+                f"a sample is owned by client {owner.max()}; the {num_clients} clients are "
+                f"0..{num_clients - 1}"
+            )
         by_client = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner[owner >= 0], minlength=num_clients)
         dealt = torch.from_numpy(by_client[len(owner) - sizes.sum() :].astype(np.int64))
@@ -91,7 +104,21 @@ class Partition(Checked, ABC):
             )
         rng = np.random.default_rng(seed)
         known = None if groups is None else groups.cpu().numpy()
-        return self.draw(labels.detach().cpu().numpy(), num_clients, rng, known)
+        dealt = self.draw(labels.detach().cpu().numpy(), num_clients, rng, known)
+        self._check(dealt, num_clients)
+        return dealt
+
+    def _check(self, dealt: Any, num_clients: int) -> None:
+        """Refuse what :meth:`draw` gave if it is no assignment to all clients."""
+        found = f"a {type(dealt).__name__}"
+        if isinstance(dealt, Assignment):
+            if len(dealt.clients) == num_clients:
+                return
+            found = f"one to {len(dealt.clients)}"
+        raise DataError(
+            f"{type(self).__name__}.draw must return an Assignment to {num_clients} clients; "
+            f"found {found}; Assignment.of_owners makes one of the owner of each sample"
+        )
 
     @abstractmethod
     def draw(

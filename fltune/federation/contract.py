@@ -14,6 +14,116 @@ from torch import Tensor
 from fltune.algorithms import base  # the module: it imports this package while it loads
 from fltune.errors import ConfigError
 from fltune.federation.compression import Compressor
+from fltune.federation.local import LocalProblem
+
+
+def check_state(algorithm: base.Algorithm, name: str, state: Any) -> None:
+    """Look at what a method keeps before the first round.
+
+    Args:
+        algorithm: the method.
+        name: ``server_state`` or ``client_state``, that gave it.
+        state: what it gave.
+
+    Raises:
+        ConfigError: it is no dict of tensors.
+    """
+    if not _is_state(state):
+        raise ConfigError(
+            f"algorithm: {type(algorithm).__name__}.{name} must return a dict of tensors; found "
+            f"{_described(state)}"
+        )
+
+
+def check_problem(algorithm: base.Algorithm, problem: Any, clients: int, dimension: int) -> None:
+    """Look at the first local problem of a method.
+
+    Args:
+        algorithm: the method.
+        problem: what it gave for a cohort.
+        clients: C.
+        dimension: d.
+
+    Raises:
+        ConfigError: it is none, or has a vector or number of another shape.
+    """
+    kind = f"algorithm: {type(algorithm).__name__}.local_problem"
+    if not isinstance(problem, LocalProblem):
+        raise ConfigError(f"{kind} must return a LocalProblem; found {_described(problem)}")
+    of_d: tuple[list[int], list[int]] = [dimension], [clients, dimension]
+    of_one: tuple[list[int], list[int]] = [], [clients, 1]
+    allowed = dict.fromkeys(("start", "correction", "anchor"), of_d)
+    allowed |= dict.fromkeys(("mu", "lr_scale", "momentum", "weight_decay"), of_one)
+    for name, shapes in allowed.items():
+        value = getattr(problem, name)
+        if isinstance(value, Tensor) and list(value.shape) not in shapes:
+            raise ConfigError(
+                f"{kind}: {name} has shape {list(value.shape)}; must be {shapes[0] or 'a number'} "
+                f"for all, or {shapes[1]} for the {clients} clients of a cohort"
+            )
+
+
+def check_uplink(
+    algorithm: base.Algorithm, result: Any, compressor: Compressor, clients: int, dimension: int
+) -> None:
+    """Look at what a method's ``uplink`` gave first.
+
+    Args:
+        algorithm: the method.
+        result: what it gave for a cohort.
+        compressor: of the run.
+        clients: C.
+        dimension: d.
+
+    Raises:
+        ConfigError: it is no pair of a message with rows [C, ...] and named tensors; or see
+            :func:`check_message`.
+    """
+    fits = isinstance(result, tuple) and len(result) == 2 and all(map(_is_state, result))
+    if fits and all(v.shape[:1] == (clients,) for v in result[0].values()):
+        check_message(algorithm, result[0], compressor, dimension)
+        return
+    shapes = ""
+    if fits:
+        odd = {k: list(v.shape) for k, v in result[0].items() if v.shape[:1] != (clients,)}
+        shapes = f", with {', '.join(f'{k!r} of shape {shape}' for k, shape in odd.items())}"
+    raise ConfigError(
+        f"algorithm: {type(algorithm).__name__}.uplink must return (message, state), dicts of "
+        f"tensors, the message's with a row for each of {clients} clients; found "
+        f"{_described(result)}{shapes}"
+    )
+
+
+def check_rows(
+    algorithm: base.Algorithm,
+    said: base.State,
+    after: Any,
+    template: base.State,
+    clients: int,
+) -> None:
+    """Look at the first state of clients that is to be kept.
+
+    Args:
+        algorithm: the method.
+        said: what ``uplink`` gave.
+        after: what ``downlink`` gave, to be laid over it.
+        template: what ``client_state`` gave.
+        clients: C.
+
+    Raises:
+        ConfigError: ``downlink`` gave no named tensors, or an entry is missing or has no row for
+            each client.
+    """
+    check_state(algorithm, "downlink", after)
+    for name, value in template.items():
+        found, wanted = after.get(name, said.get(name)), [clients, *value.shape]
+        if found is None or list(found.shape) != wanted:
+            shape = "nothing" if found is None else f"shape {list(found.shape)}"
+            raise ConfigError(
+                f"algorithm: {type(algorithm).__name__}: client_state has {name!r}; uplink or "
+                f"downlink must return it with a row for each of {clients} clients, {wanted}; "
+                f"found {shape}"
+            )
 
 
 def check_message(
@@ -68,12 +178,16 @@ def checked_result(
     if isinstance(result, tuple) and len(result) == 2:
         d, state = result
         fits = d is None or (isinstance(d, Tensor) and d.shape == x.shape and d.dtype == x.dtype)
-        if fits and isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values()):
+        if fits and _is_state(state):
             return d, state
     raise ConfigError(
         f"algorithm: {type(algorithm).__name__}.aggregate must return (D [d] or None, state); "
         f"found {_described(result)}; here d = {len(x)}, {x.dtype}, and state is a dict of tensors"
     )
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, Tensor) for v in value.values())
 
 
 def _described(value: Any) -> str:

@@ -21,7 +21,13 @@ from fltune.federation.client_state import ClientState
 from fltune.federation.clock import Clock, Visit
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.compression.messages import fresh_memory, send, without_memory
-from fltune.federation.contract import check_message, checked_result
+from fltune.federation.contract import (
+    check_problem,
+    check_rows,
+    check_state,
+    check_uplink,
+    checked_result,
+)
 from fltune.federation.datamodule import Cohort, FederatedDataModule
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.layout import channels_last, prefers_channels_last
@@ -110,7 +116,7 @@ class FederatedModule(L.LightningModule):
         self.lost: dict[str, int] = {}
         self._restored: dict[str, Any] | None = None
         self._channels_last: bool | None = None
-        self._message_seen = False
+        self._message_seen = self._rows_seen = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set what every round changes at once; torch would first look what it is, at length."""
@@ -135,8 +141,11 @@ class FederatedModule(L.LightningModule):
         if source is not None:
             self._check(source)
         self.server_state = self.algorithm.server_state(x, self.num_clients)
+        check_state(self.algorithm, "server_state", self.server_state)
+        own = self.algorithm.client_state(x)
+        check_state(self.algorithm, "client_state", own)
         template = {
-            **self.algorithm.client_state(x),
+            **own,
             **fresh_memory(self.compressor, self.algorithm.compressed, x),
         }
         self.client_state = ClientState(template, self.num_clients, self.device)
@@ -203,7 +212,10 @@ class FederatedModule(L.LightningModule):
             return None
         stored = self._clients.gather(cohort.clients)
         self._round = cohort, x, stored, info
-        return self.algorithm.local_problem(x, self._server, without_memory(stored), info)
+        problem = self.algorithm.local_problem(x, self._server, without_memory(stored), info)
+        if not self._message_seen:
+            check_problem(self.algorithm, problem, len(cohort.clients), self.flat.dimension)
+        return problem
 
     def solve(self, problem: LocalProblem) -> LocalResult:
         """Let the cohort of the round in progress solve its problem."""
@@ -214,10 +226,12 @@ class FederatedModule(L.LightningModule):
         """Go on with what the cohort's work led to, up to the pseudo-gradient."""
         cohort, x, stored, info = self._round
         own = without_memory(stored)
-        message, clients = self.algorithm.uplink(x, self._server, own, result, info)
+        said = self.algorithm.uplink(x, self._server, own, result, info)
         if not self._message_seen:
-            check_message(self.algorithm, message, self.compressor, self.flat.dimension)
+            count, dimension = len(cohort.clients), self.flat.dimension
+            check_uplink(self.algorithm, said, self.compressor, count, dimension)
             self._message_seen = True
+        message, clients = said
         sent = send(self.compressor, self.algorithm.compressed, message, stored, cohort.keys)
         self._aggregate(x, sent.message, info)
         self._pending = sent.message, {**clients, **sent.memory}, info, cohort.clients
@@ -238,6 +252,10 @@ class FederatedModule(L.LightningModule):
         after = self.algorithm.downlink(
             self.x, self._server, clients, message, self.pseudo_gradient, info
         )
+        if not self._rows_seen:
+            own = without_memory(self._clients.template)
+            check_rows(self.algorithm, clients, after, own, len(ids))
+            self._rows_seen = True
         self._clients.scatter(ids, {**clients, **after})
 
     def _info(self, cohort: Cohort) -> base.RoundInfo:

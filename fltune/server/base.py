@@ -16,12 +16,19 @@ import lightning as L
 import torch
 from torch import Tensor
 
+from fltune.errors import ConfigError
 from fltune.parameters import Checked
 
 if TYPE_CHECKING:
     from fltune.federation.module import FederatedModule
 
 State = dict[str, Tensor]
+
+_STATE = "a dict of tensors; {} where there is none"
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, Tensor) for v in value.values())
 
 
 class ServerOptimizer(L.Callback, Checked):
@@ -90,8 +97,21 @@ class ServerOptimizer(L.Callback, Checked):
         x = module.x
         if self.state is None:
             self.state = self.start(x)
+            if not _is_state(self.state):
+                raise ConfigError(f"server: {type(self).__name__}.start must return {_STATE}")
         state = {name: value.to(x) for name, value in self.state.items()}
-        module.x, self.state = self.step(x, d, state, batch.round)
+        module.x, self.state = self._checked(x, self.step(x, d, state, batch.round))
+
+    def _checked(self, x: Tensor, result: Any) -> tuple[Tensor, State]:
+        """Return what :meth:`step` gave; a model of another shape might broadcast."""
+        if isinstance(result, tuple) and len(result) == 2:
+            moved, state = result
+            if isinstance(moved, Tensor) and moved.shape == x.shape and _is_state(state):
+                return moved, state
+        raise ConfigError(
+            f"server: {type(self).__name__}.step must return the moved model [{len(x)}] and the "
+            f"new state, {_STATE}"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for Lightning's checkpoint."""

@@ -1,6 +1,7 @@
 """The contract of partitions, held by all of them, and what they share."""
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -237,3 +238,28 @@ def test_registered_names():
     assert {name: PARTITIONS.load(name) for name in PARTITIONS} == KINDS
     assert PARTITIONS.load("dirichlet") is DirichletClass
     assert PARTITIONS.load("by_writer") is Natural
+
+
+@pytest.mark.parametrize(
+    ("deal", "words"),
+    [
+        (
+            lambda owner, n: owner,
+            r"Deals\.draw must return an Assignment to 4 clients; found a nd",
+        ),
+        (lambda owner, n: Assignment.of_owners(owner % 3, 3), r"to 4 clients; found one to 3"),
+        (
+            lambda owner, n: Assignment.of_owners(owner, n),
+            r"owned by client 9; the 4 clients",
+        ),
+        (lambda owner, n: Assignment.of_owners(owner / 9, n), r"float64; must be whole numbers"),
+    ],
+)
+def test_what_a_partition_of_ones_own_deals_is_looked_at(deal, words):
+    @dataclass(frozen=True)
+    class Deals(Partition):
+        def draw(self, labels, num_clients, rng, groups):
+            return deal(np.arange(len(labels)), num_clients)
+
+    with pytest.raises(DataError, match=words):
+        Deals()(torch.zeros(10), num_clients=4, seed=0)

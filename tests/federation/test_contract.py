@@ -1,6 +1,6 @@
 """What a method of one's own returns is looked at where it arises."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -10,6 +10,8 @@ from quadratics import A, B, fit, quadratics
 from fltune.algorithms.base import Algorithm, weighted_sum
 from fltune.errors import ConfigError
 from fltune.federation.compression import TopK
+from fltune.federation.local import LocalProblem
+from fltune.server.base import ServerOptimizer
 
 COHORTS = [[], [0, 1], [2]]
 
@@ -57,6 +59,31 @@ class Renames(Algorithm):
 
 class Named(Renames):
     compressed: ClassVar[tuple[str, ...]] = ("delta",)
+
+
+@dataclass(frozen=True)
+class Mistaken(Algorithm):
+    """FedAvg with a memory, but for one function that gives something else."""
+
+    instead: dict[str, Any] = field(default_factory=dict)
+
+    def _given(self, name, right, *args):
+        return self.instead[name](right, *args) if name in self.instead else right
+
+    def server_state(self, x, num_clients):
+        return self._given("server_state", {"last": x})
+
+    def client_state(self, x):
+        return self._given("client_state", {"mine": x})
+
+    def local_problem(self, x, server, client, info):
+        return self._given("local_problem", LocalProblem(x, mu=0.1, anchor=client["mine"]))
+
+    def uplink(self, x, server, client, result, info):
+        return self._given("uplink", ({"update": x - result.end}, {"mine": result.end}))
+
+    def downlink(self, x, server, client, message, d, info):
+        return self._given("downlink", client)
 
 
 def run(algorithm, **options):
@@ -129,3 +156,74 @@ def test_compressing_what_is_not_sent_is_refused(compressor):
 
 def test_a_run_without_compression_asks_for_no_entry():
     assert len(run(Renames()).x) == len(COHORTS)
+
+
+ROWS = r"client_state has 'mine'; .* with a row for each of 2 clients, \[2, 2\]; found "
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("server_state", lambda s: None, r"server_state must return a dict of tensors; found None"),
+        (
+            "client_state",
+            lambda s: {"mine": 0.0},
+            r"client_state must .* with 'mine': float",
+        ),
+        ("local_problem", lambda p: None, r"local_problem must return a LocalProblem; found None"),
+        (
+            "local_problem",
+            lambda p: replace(p, start=p.anchor.repeat(2, 1)),
+            r"local_problem: start has shape \[4, 2\]; must be \[2\] for all, or \[2, 2\] for",
+        ),
+        (
+            "local_problem",
+            lambda p: replace(p, mu=torch.ones(2)),
+            r"local_problem: mu has shape \[2\]; must be a number for all, or \[2, 1\] for the 2",
+        ),
+        ("uplink", lambda s: s[0], r"uplink must return \(message, state\), .*; found a dict"),
+        (
+            "uplink",
+            lambda s: ({"update": s[0]["update"].mean(0, keepdim=True)}, s[1]),
+            r"uplink must .* for each of 2 clients; found .*, with 'update' of shape \[1, 2\]",
+        ),
+        ("uplink", lambda s: (s[0], {}), ROWS + "nothing"),
+        ("downlink", lambda s: {"mine": s["mine"].mean(0)}, ROWS + r"shape \[2\]"),
+        ("downlink", lambda s: None, r"downlink must return a dict of tensors; found None"),
+    ],
+)
+def test_what_a_function_gives_instead_is_named(name, change, words):
+    assert len(run(Mistaken()).x) == len(COHORTS)
+    with pytest.raises(ConfigError, match=rf"^algorithm: Mistaken(\.|: ){words}"):
+        run(Mistaken(instead={name: change}))
+
+
+@dataclass(eq=False)
+class Moves(ServerOptimizer):
+    """A server step of a test's own."""
+
+    first: Any = None
+    moved: Any = None
+
+    def start(self, x):
+        return {} if self.first is None else self.first
+
+    def step(self, x, d, state, round):
+        return self.moved(x - d)
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (Moves(moved=lambda x: x), r"step must return the moved model \[2\] and the new state"),
+        (Moves(moved=lambda x: (x.mean(), {})), r"step must return the moved model \[2\]"),
+        (
+            Moves(moved=lambda x: (x, {"t": 1})),
+            r"step must .*, a dict of tensors; \{\} where",
+        ),
+        (Moves(first={"t": 0}, moved=lambda x: (x, {})), r"start must return a dict of tensors"),
+    ],
+)
+def test_what_a_server_gives_instead_is_named(server, words):
+    with pytest.raises(ConfigError, match=rf"^server: Moves\.{words}"):
+        run(Mistaken(), server=server)
