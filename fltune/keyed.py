@@ -1,7 +1,8 @@
-"""What has no hash, with a text that stands for it, so that ``functools.lru_cache`` can hold it."""
+"""What has no hash, with a key that stands for it, so that ``functools.lru_cache`` can hold it."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -17,5 +18,5 @@ class Keyed(Generic[T]):
         value: what the function looks at.
     """
 
-    key: str
+    key: Hashable
     value: T = field(compare=False)

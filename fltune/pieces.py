@@ -34,7 +34,8 @@ def load_data(section: DataSection, seed: int) -> FederatedData:
             clients.
     """
     key = json.dumps(section.model_dump(mode="json"), sort_keys=True)
-    return _load_data(Keyed(key, section), section.dealt_by(seed))
+    classes = section.target, section.partition.target  # a notebook may define one anew
+    return _load_data(Keyed((key, *classes), section), section.dealt_by(seed))
 
 
 @functools.lru_cache(maxsize=4)

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
@@ -132,12 +133,26 @@ class Parsed(Generic[T]):
             text = json.dumps(raw)
         except TypeError:  # it holds an object, and texts of these may be the same
             return parse()
-        if text not in self._kept:
+        if text not in self._kept or not still_named(self._kept[text]):
             made = parse()
-            if len(self._kept) == KEPT:
+            if len(self._kept) >= KEPT:
                 self._kept.clear()
             self._kept[text] = made
         return self._kept[text]
+
+
+def still_named(made: Any) -> bool:
+    """Whether the import paths in a parsed section stand for what they did then.
+
+    A notebook may have defined a class anew, or loaded its module again.
+    """
+    if not isinstance(made, BaseModel):
+        return True
+    if isinstance(made, Component):
+        module, colon, attribute = getattr(made, made.name_key, "").partition(":")
+        if colon and getattr(sys.modules.get(module), attribute, None) is not made.target:
+            return False
+    return all(still_named(value) for value in vars(made).values())
 
 
 def validate(model: type[BaseModel], raw: Any) -> Any:

@@ -1,11 +1,18 @@
 """Components of one's own by import path: of the right kind, importable, and with their fields."""
 
+import sys
+from dataclasses import dataclass
 from textwrap import dedent
 
 import pytest
 
+from fltune.algorithms.base import Algorithm
+from fltune.data.dataset import split_anew
+from fltune.data.digits import Digits
 from fltune.errors import ConfigError
 from fltune.experiment import Experiment
+from fltune.parameters import parameter
+from fltune.pieces import load_data
 from fltune.report.listing import REGISTRIES
 from fltune.search.config import SearchConfig
 
@@ -241,3 +248,32 @@ def test_a_module_that_fails_is_named_with_its_line(text, line, said, tmp_path, 
     for section in ("algorithm", "model", "loss"):
         problem = problem_of({section: name})
         assert problem.endswith(f" {name!r} cannot be imported: {path}, line {line}: {said}")
+
+
+def test_a_class_that_is_defined_anew_takes_the_place_of_the_old_one(monkeypatch):
+    """As in a notebook, whose cell is run again; sections and data that were parsed are kept."""
+
+    def define(rate, load):
+        @dataclass(frozen=True)
+        class Method(Algorithm):
+            mu: float = parameter(rate, "a weight")
+
+        @dataclass(frozen=True)
+        class Data(Digits):
+            def load(self):
+                return load()
+
+        for made in (Method, Data):
+            monkeypatch.setattr(sys.modules[__name__], made.__name__, made, raising=False)
+        raw = {
+            "algorithm": f"{__name__}:Method",
+            "data": {"name": f"{__name__}:Data", "clients": 4},
+        }
+        return Experiment.parse(raw)
+
+    first = define(0.1, Digits().load)
+    assert first.algorithm.build().mu == 0.1
+    sizes = load_data(first.data, 0).sizes
+    again = define(0.2, lambda: split_anew(Digits().load(), 0.5, 0))
+    assert again.algorithm.build().mu == 0.2
+    assert load_data(again.data, 0).sizes.sum() < sizes.sum()
