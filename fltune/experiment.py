@@ -179,8 +179,10 @@ def _weightings(algorithm: Algorithm) -> tuple[Any, ...]:
 
 
 def _known_loss(name: Any) -> Any:
+    if not isinstance(name, str):
+        raise problem(f"found {name!r}; a loss is a name or an import path, without further keys")
     try:
-        LOSSES.load(str(name))
+        LOSSES.load(name)
     except UnknownNameError as error:
         raise problem(str(error)) from None
     return name

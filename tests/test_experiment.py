@@ -133,6 +133,10 @@ def test_short_names_stand_for_sections():
             "model.hidden.1: found 'x'; should be a v",
         ),
         (
+            {"loss": {"name": "squared_error", "gamma": 2}},
+            "loss: found {'name': 'squared_error', 'gamma': 2}; a loss is a name or an import path",
+        ),
+        (
             {"loss": "crossentropy"},
             "loss: unknown loss 'crossentropy'; did you mean 'cross_entropy'?; known: ",
         ),

@@ -9,6 +9,7 @@ import pytest
 import written
 import yaml
 
+import fltune
 from fltune.algorithms import ALGORITHMS
 from fltune.report.listing import REGISTRIES, listing
 from fltune.search.config import SearchConfig
@@ -68,6 +69,24 @@ def test_yaml_is_a_valid_part_of_a_search_file(block, folder, monkeypatch):
     path = folder / "snippet.yaml"
     path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
     assert SearchConfig.read(path).methods
+
+
+def test_parts_of_ones_own_run(folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    result = fltune.run(
+        {
+            "data": {"clients": 12, "partition": {"kind": "my_world:QuantitySkew", "power": 1.5}},
+            "loss": "my_world:focal",
+            "participation": {"kind": "my_cohorts:Shifts"},
+            "algorithm": "my_methods:FadingProx",
+            "server": {"name": "my_servers:Lion", "lr": 0.02},
+            "client": {"lr": 0.1, "epochs": 1, "batch_size": 16},
+            "rounds": 20,
+        }
+    )
+    assert result.metrics["test/accuracy"] > 0.5
+    assert result.data["size_max"] > 5 * result.data["size_min"]
+    assert result.participation["tau_max"] >= 2  # nobody is there in two rounds on end
 
 
 @pytest.mark.parametrize("block", written.blocks("python"), ids=str)
