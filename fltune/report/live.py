@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,6 +23,10 @@ MOST_RUNNING = 8
 """Runs whose curves are shown; a table that is higher than the terminal would flicker."""
 SPARK = 24
 """Characters of a curve."""
+SHARE = 20
+"""The picture is drawn anew when so many times the seconds of the last drawing have passed."""
+FRAME = 6
+"""Lines of the methods' table that are no methods: title, head, rules, what is left out."""
 
 
 class LiveDisplay:
@@ -49,14 +53,17 @@ class LiveDisplay:
         self._seconds: list[float] = []
         self._clock = clock
         self._started = clock()
+        self._picture: tuple[float, float, Group] | None = None
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view)
 
     def __enter__(self) -> LiveDisplay:
         if self.console.is_terminal:
+            self._picture = None
             self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._picture = None  # the last one stays on the screen
         self._live.stop()
 
     def __call__(self, event: str, record: TrialRecord) -> None:
@@ -84,7 +91,27 @@ class LiveDisplay:
         return f"{record.method} {which}{seed} {record.status} {score}  {values}{reason}"
 
     def _view(self) -> Group:
-        return Group(self.render(), *([self.render_running()] if self._running else []))
+        """Return the picture, the last one where a new one would take the search's own time.
+
+        Trials by the thousand are counted for it: four times a second nothing else would be done.
+        """
+        if self._picture is not None:
+            drawn, took, picture = self._picture
+            if self._clock() - drawn < SHARE * took:
+                return picture
+        began = self._clock()
+        running = [self.render_running()] if self._running else []
+        free = self.console.height - sum(map(self._lines, running))
+        methods = self.render() if len(self.lanes) <= free else None
+        if methods is None or self._lines(methods) > free:
+            methods = self.render(max(1, free - FRAME))
+        picture = Group(methods, *running)
+        now = self._clock()
+        self._picture = now, now - began, picture
+        return picture
+
+    def _lines(self, table: Table) -> int:
+        return len(self.console.render_lines(table))
 
     def render_running(self) -> Table:
         """Return the runs that are out, the oldest first, each with its curve so far."""
@@ -109,14 +136,25 @@ class LiveDisplay:
             table.add_row(f"and {len(out) - MOST_RUNNING} more")
         return table
 
-    def render(self) -> Table:
-        """Return the table of the methods as it stands now."""
+    def render(self, room: int | None = None) -> Table:
+        """Return the table of the methods as it stands now.
+
+        Args:
+            room: methods at most, a line each; those at work go before the others. None: all.
+        """
+        shown = self._at_work(room)
+        left = [lane for name, lane in self.lanes.items() if name not in shown]
+        rest = f"and {len(left)} more"
         running = Counter(record.method for record in self._running.values())
         table = Table(title=self._left(), title_justify="left")
         for column in ("method", "trials", "running", "diverged", "confirmed", "best score"):
-            table.add_column(column, justify="left" if column == "method" else "right")
-        table.add_column("best values")
-        for name, lane in self.lanes.items():
+            justify: Literal["left", "right"] = "left" if column == "method" else "right"
+            named = [*shown, rest] if column == "method" else [column]
+            least = None if room is None else max(min(len(name), SPARK) for name in named)
+            table.add_column(column, justify=justify, no_wrap=least is not None, min_width=least)
+        table.add_column("best values", no_wrap=room is not None)
+        for name in shown:
+            lane = self.lanes[name]
             best = next(iter(lane.front), None)
             diverged = sum(c.status == "diverged" for c in lane.tried)
             table.add_row(
@@ -127,7 +165,21 @@ class LiveDisplay:
                 f"{lane.done_confirmations}/{lane.planned_confirmations}",
                 *_best(lane, best),
             )
+        if left:
+            done, planned = sum(x.done for x in left), sum(x.planned for x in left)
+            table.add_row(rest, f"{done}/{planned}")
         return table
+
+    def _at_work(self, room: int | None) -> list[str]:
+        """Return the methods that are shown, as the file has them."""
+        if room is None or len(self.lanes) <= room:
+            return list(self.lanes)
+        out = {record.method for record in self._running.values()}
+        begun = {name for name, lane in self.lanes.items() if lane.candidates} - out
+        first = [n for n in self.lanes if n in out] + [n for n in self.lanes if n in begun][::-1]
+        first += [n for n in self.lanes if n not in out | begun]
+        chosen = set(first[:room])
+        return [name for name in self.lanes if name in chosen]
 
     def _left(self) -> str:
         """Say how fast it goes, from the runs of this process: an earlier one had other workers."""

@@ -112,7 +112,7 @@ class Lane(Standing):
         return self.next()
 
     def _from_queue(self) -> Job | None:
-        if self.closed and self.front:  # without a winner, what was begun goes on
+        if self.closed and self._queue and self.front:  # without a winner, what was begun goes on
             self._queue = [job for job in self._queue if job["kind"] == CONFIRMATION]
         while self._queue:
             job = self._queue.pop(0)

@@ -93,11 +93,14 @@ class Standing:
     @property
     def planned_confirmations(self) -> int:
         """Confirmation runs that there will be, as far as is known."""
-        return self.search.confirm_seeds * max(1, len(self.winners))
+        single = self.search.confirm_top == 1  # whoever it is
+        return self.search.confirm_seeds * (1 if single else max(1, len(self.winners)))
 
     @property
     def done_confirmations(self) -> int:
         """Those of them that have ended."""
+        if not self.confirmation.runs:
+            return 0
         return sum(len(self.confirmation.of(candidate)) for candidate in self.winners)
 
     def scores_by_round(self, run: TrialRecord) -> dict[int, float]:

@@ -192,3 +192,48 @@ def test_no_more_runs_are_shown_than_have_room():
         display("start", TrialRecord("FedGM", "trial", number, {}, seed=0))
     assert "and 3 more" in drawn(display)
     assert display.render().row_count == 2
+
+
+def many(count):
+    space = {"server.lr": {"grid": [0.5, 1.0]}, "client.lr": {"grid": [0.1]}}
+    methods = {f"Method {n}": {"space": space} for n in range(count)}
+    return make_lanes({**RAW, "methods": methods})
+
+
+def test_of_more_methods_than_have_room_those_at_work_are_shown():
+    lanes = many(40)
+    out = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
+    display = LiveDisplay(lanes, 2, out)
+    follow(display, lanes["Method 7"], (0.5, "complete", ""))
+    for name in ("Method 7", "Method 36"):
+        display("start", take(lanes[name]))
+    display._picture = None
+    out.print(display._view())
+    lines = out.file.getvalue().splitlines()
+    assert len(lines) <= 24
+    rows = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in lines if "│" in line}
+    assert rows["Method 7"] == "1/2"
+    assert rows["Method 36"] == "0/2"
+    (rest,) = (name for name in rows if name.startswith("and"))
+    assert rest == f"and {40 - (len(rows) - 1)} more"
+    assert any("Method 36 #0" in line for line in lines)  # the runs that are out have their place
+
+
+def test_a_picture_that_takes_long_is_drawn_seldom():
+    lanes, now, drawn = make_lanes(), [0.0], []
+    display = LiveDisplay(lanes, 1, console(), clock=lambda: now[0])
+    display._picture = None
+    whole = display.render
+
+    def render(room=None):
+        drawn.append(now[0])
+        now[0] += 0.5  # of the driver's time
+        return whole(room)
+
+    display.render = render
+    for _ in range(100):  # 25 seconds
+        display._view()
+        now[0] += 0.25
+    assert len(drawn) == 3
+    with display:
+        pass
