@@ -111,6 +111,7 @@ class Report:
         hint: the command that opens the MLflow UI.
         warnings: what to distrust, and what an interrupted search lacks, a sentence each.
         references: rows beside the methods, without rank or test.
+        resume: the command that goes on with the search; empty if nothing is missing.
     """
 
     summary: Summary
@@ -122,6 +123,7 @@ class Report:
     hint: str
     warnings: list[str] = field(default_factory=list)
     references: Sequence[Reference] = ()
+    resume: str = ""
 
     @property
     def cells(self) -> dict[str, list[Row]]:
@@ -199,7 +201,8 @@ def build_report(
     go_on = [f"the search is not finished; go on with: {resume}"] if unfinished else []
     said = [*unfinished, *go_on, *warnings_of(summary)]
     config_yaml = shared_yaml(frozen)
-    return Report(summary, rows, lanes, search, goal, config_yaml, hint, said, references)
+    command = resume if unfinished else ""
+    return Report(summary, rows, lanes, search, goal, config_yaml, hint, said, references, command)
 
 
 def _goal(search: SearchSettings, lanes: Mapping[str, Lane], target: float) -> Objective:
@@ -323,3 +326,5 @@ def print_costs(report: Report, console: Console) -> None:
         if row.missing:
             text = escape(f"{row.name}: {row.missing}")
             console.print(f"[yellow]unfinished:[/yellow] {text}", highlight=False)
+    if report.resume:
+        console.print(f"go on with: {report.resume}", highlight=False, markup=False, soft_wrap=True)

@@ -31,7 +31,7 @@ is not known:
     missing            what an interrupted search still lacks
 
 The LaTeX file is a ``tabular`` for the booktabs package. A dagger marks what diverged or failed on
-fresh seeds; its last lines say on how many.
+fresh seeds; its last lines say on how many. Comments above it say what an interrupted search lacks.
 """
 
 from __future__ import annotations
@@ -177,9 +177,11 @@ def as_latex(report: Report) -> str:
     if report.goal is not None:
         heads.append("rounds to target")
     columns = "ll" + "r" * (len(heads) - 2)
+    lacking = [" ".join(f"{row.name}: {row.missing}".split()) for row in report.rows if row.missing]
     named = [h if "$" in h else escape_latex(h) for h in heads]
     lines = [
         "% needs \\usepackage{booktabs}; mean and half the 95% interval over fresh seeds",
+        *(f"% unfinished: {text}" for text in lacking),
         f"\\begin{{tabular}}{{{columns}}}",
         "\\toprule",
         f"{' & '.join(named)} \\\\",

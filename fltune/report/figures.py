@@ -317,7 +317,12 @@ def trial_marks(
                 y=[y[i] for i in at],
                 mode="markers",
                 name=status,
-                marker={"symbol": mark, "size": 10, "color": COLOURS[5 * (status == "diverged")]},
+                marker={
+                    "symbol": mark,
+                    "size": 10,
+                    "color": COLOURS[5 * (status == "diverged")],
+                    "line": {"width": 2 if mark.endswith("open") else 0},
+                },
                 text=[hover(candidates[i]) for i in at],
                 hovertemplate="%{text}<extra></extra>",
                 **rest,

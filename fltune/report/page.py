@@ -141,10 +141,12 @@ def _results(report: Report) -> str:
     tables = ""
     for number, (scenario, rows) in enumerate(report.cells.items()):
         label = f"{scenario}: ranked" if scenario else "Ranked"
-        label += (
-            f" by {report.headline}, mean over fresh seeds; p of the paired t-test with Holm's "
-        )
-        label += "correction; communication of one complete confirmed run; samples of all trials"
+        if any(row.summary.test is not None for row in rows):
+            label += f" by {report.headline}, mean over fresh seeds; p of the paired t-test with "
+            label += "Holm's correction; communication of one complete confirmed run"
+        else:
+            label += f" by {report.summary.metric} in the search"
+        label += "; samples of all trials"
         against = [row.summary.against_best for row in rows]
         if any(c is not None and c.all_equal for c in against):
             label += f"; {ALL_EQUAL}"

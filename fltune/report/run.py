@@ -26,6 +26,7 @@ def print_row(row: dict[str, float], console: Console) -> None:
 
 def print_run(method: str, result: RunResult, console: Console) -> None:
     """Print how a run ended, what it reached, what it cost, and who took part."""
+    from fltune.report.compare import bits_text
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
@@ -40,11 +41,11 @@ def print_run(method: str, result: RunResult, console: Console) -> None:
         say(f"  {text}")
     for key, value in sorted(result.metrics.items()):
         say(f"  {key:16} {value:.4f}")
-    up, down = (result.comm[k] / 8 / 2**20 for k in ("up_bits", "down_bits"))
+    up, down = (bits_text(result.comm[k]) for k in ("up_bits", "down_bits"))
     helped = f", {result.processes} processes" if result.processes > 1 else ""
     say(
-        f"  {result.rounds} rounds, {result.client_samples:,} client samples, {up:.1f} MiB up, "
-        f"{down:.1f} MiB down, {result.seconds:.1f} s "
+        f"  {result.rounds} rounds, {result.client_samples:,} client samples, {up} up, "
+        f"{down} down, {result.seconds:.1f} s "
         f"({result.strategy}{helped})"
     )
     if result.timings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,11 @@ from rich.table import Table
 from fltune.report.markdown import literal, markdown_table
 from fltune.report.statistics import Comparison, Interval
 from fltune.report.summary import MethodSummary, Summary
+from fltune.report.values_cell import ValuesCell
 from fltune.search.edges import Edge
 
+ALIKE = 3
+"""Methods of the same budget from which it is said once for all of them."""
 ALL_EQUAL = "all equal: by the same on every seed, so that no p can be told"
 
 
@@ -72,10 +76,10 @@ def print_summary(summary: Summary, console: Console, hint: str, seeds: int) -> 
         if cell:
             table.add_row("", f"[bold]{escape(cell)}[/bold]")
         for name, m in methods:
-            best = "\n".join(values_text({k: v}) for k, v in m.shown.items())
+            shown = {key: short(value) for key, value in m.shown.items()}
+            best = ValuesCell(shown) if shown else nothing_chosen(m)
             title = own_name(name, m) + ("" if m.winner is None else f"\n#{m.winner}")
-            row = (title, best or nothing_chosen(m), _score(m), _tested(m), _trials(m))
-            table.add_row(*map(escape, row))
+            table.add_row(escape(title), best, *map(escape, (_score(m), _tested(m), _trials(m))))
     console.print(table)
     if summary.objectives:
         _print_fronts(summary, console)
@@ -169,8 +173,15 @@ def _budget(summary: Summary) -> str:
         if not trials:
             return "Nothing was to be chosen: no trials."
         return f"Budget of each method: {trials} trials, {_count(samples)} client samples."
-    each = ", ".join(f"{n} {t} trials, {_count(s)}" for n, (t, s) in spent.items())
-    return f"Budget (trials, client samples): {each}."
+    common, many = Counter(spent.values()).most_common(1)[0]
+    own = spent if many < ALIKE else {n: had for n, had in spent.items() if had != common}
+    each = [f"{name} {_had(*had)}" for name, had in own.items()]
+    each += [f"each of the other {many} {_had(*common)}"] if many >= ALIKE else []
+    return f"Budget (trials, client samples): {', '.join(each)}."
+
+
+def _had(trials: int, samples: int) -> str:
+    return f"{trials} trials, {_count(samples)}" if trials else "none"
 
 
 def _count(number: int) -> str:

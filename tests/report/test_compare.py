@@ -334,6 +334,7 @@ def test_the_terminal_shows_results_cost_and_what_is_missing(in_pieces):
     assert "made: cost and trust" in out.getvalue()
     assert "0 B" not in out.getvalue()  # nothing was sent, for nothing is confirmed
     assert "unfinished: Empty: 3 of 3 trials" in out.getvalue()
+    assert "go on with: python -m fltune resume made" in out.getvalue()
 
 
 def test_the_command_writes_all_files_and_ends_with_json(two_methods, tmp_path, capsys):

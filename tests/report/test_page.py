@@ -191,7 +191,7 @@ def test_methods_without_a_winner_say_why(make_report):
     assert "Empty: 3 of 3 trials still to come" in page.text
     assert "Empty: no trial completed; nothing to confirm" not in page.text
     assert "the search is not finished; go on with: python -m fltune resume made" in page.text
-    assert "Single is best of 4" in page.text
+    assert "Single is the only one confirmed of 4, with test/accuracy" in page.text
     assert "1 completed trials; an importance from fewer than 10" in page.text
 
 

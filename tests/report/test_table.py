@@ -59,6 +59,29 @@ def printed(outcome, width=80, seeds=3):
     return console.file.getvalue()
 
 
+def test_a_narrow_table_breaks_no_number():
+    """Folded anywhere, 19.96 would be read as 19."""
+    outcome = summary(shown={"algorithm.clip_norm_of_all": 19.96, "server.lr": 0.5})
+    outcome.methods["A name as long as names are"] = outcome.methods.pop("FedAvg")
+    lines = [line.split("│")[2].strip() for line in printed(outcome).splitlines() if "│" in line]
+    assert "algorithm.clip_norm_of_all=19.96" not in lines  # its column is narrower
+    assert "19.96" in lines
+    assert "server.lr=0.5" in lines
+
+
+def test_a_budget_that_many_methods_had_is_said_once():
+    outcome = summary()
+    one = outcome.methods["FedAvg"]
+    outcome.methods |= {f"M{n}": replace(one) for n in range(3)}
+    outcome.methods["Twice"] = replace(one, trials=24, client_samples=2000)
+    outcome.methods["Inherits"] = replace(one, trials=0, client_samples=0)
+    text = " ".join(printed(outcome).split())
+    assert (
+        "Budget (trials, client samples): Twice 24 trials, 2k, Inherits none, each of the other 5 "
+        "12 trials, 1.25M."
+    ) in text
+
+
 def test_the_table_fits_80_columns_with_every_method_and_its_values():
     text = printed(summary())
     for part in ("FedAvg", "Multistage", "FedGM", "server.lr=1.235", "server.beta=0.95", "0.9100"):
