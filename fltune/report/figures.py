@@ -93,7 +93,7 @@ def styled(figure: go.Figure, height: int = 420, **layout: Any) -> go.Figure:
         height=height,
         margin={"l": 60, "r": 16, "t": 24, "b": 60},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
-        hoverlabel={"namelength": -1},
+        hoverlabel={"namelength": 40},  # plotly cuts names off at 15 letters
         **layout,
     )
 

@@ -181,8 +181,10 @@ class Recorder:
         branch = self._branches[name]
         if not summary.trials and not confirmed:
             return  # a search that was cut off has not come to it
+        counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
         if summary.val is None:
             branch.fail(f"no {'trial' if summary.trials else 'run'} completed")
+            branch.run.set_tags({f"fltune.{k}": v for k, v in counts.items()})
             return
         metrics: dict[str, Any] = {
             key: {"mean": i.mean, "std": i.std, "low": i.low, "high": i.high}
@@ -190,7 +192,6 @@ class Recorder:
         }
         metrics["search/score"] = summary.val
         metrics[RANK] = float(rank)
-        counts = {k: getattr(summary, k) for k in ("trials", "pruned", "diverged", "failed")}
         metrics["search/client_samples"] = float(summary.client_samples)
         best = self.config.methods[name].readable(summary.best)
         before = branch.run.id

@@ -24,7 +24,7 @@ class FakeStore:
         self.calls = 0
         self.written = {}
         self.finished = 0
-        self.failed = {}
+        self.failed, self.tags = {}, {}
 
     def call(self):
         self.calls += 1
@@ -66,6 +66,7 @@ class FakeBranch:
 
     def set_tags(self, tags):
         self.store.call()
+        self.store.tags[self.name] = tags
 
     def write(self, key, values):
         self.store.call()
@@ -188,6 +189,9 @@ def test_a_method_of_which_every_run_fails_is_a_failed_one(tmp_path, space, reas
     recorder.start(night.work().records)
     assert finish(recorder, night.campaign)
     assert store.failed == {"A": reason}
+    trials = night.campaign.lanes["A"].planned
+    counts = {"trials": trials, "pruned": 0, "diverged": 0, "failed": trials}
+    assert store.tags == {"A": {f"fltune.{k}": v for k, v in counts.items()}}
 
 
 SPACE = {
