@@ -134,8 +134,8 @@ def _curve_views(
             place = titles.index(row.title)
             figure.add_traces(curve_traces(curve, row.title, place, len(rows) <= MOST_BANDS))
             ends += [*curve.low, *curve.high]
-            seeds = "1 seed" if len(complete) == 1 else f"{len(complete)} seeds"
-            told.append(f"{row.title} ends at {curve.end} over {seeds}{left_out(lost)}")
+            over = over_seeds(len(complete))
+            told.append(f"{row.title} ends at {curve.end} {over}{left_out(lost)}")
         height = 420 + LEGEND_LINES * max(0, len(rows) - MOST_BANDS)
         styled(figure, height, xaxis_title=label, yaxis_title=shown(metric), hovermode="closest")
         if ends:
@@ -149,6 +149,11 @@ def _curve_views(
         text = f"Mean {metric} of the confirmed winners{band * (len(rows) <= MOST_BANDS)}. "
         views.append(View(label, f"{text}{'. '.join(told)}.", figure))
     return views
+
+
+def over_seeds(count: int) -> str:
+    """Say how many runs a mean is over."""
+    return "over 1 seed" if count == 1 else f"over {count} seeds"
 
 
 def left_out(lost: Sequence[TrialRecord]) -> str:

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from fltune.report.figures import Curve, Picture, View, curve_traces, left_out, shown, styled
+from fltune.report.figures import (
+    Curve,
+    Picture,
+    View,
+    curve_traces,
+    left_out,
+    over_seeds,
+    shown,
+    styled,
+)
 from fltune.reproduce.claims import FigureSection
 from fltune.reproduce.readings import Evidence, Series, bits
 from fltune.search.record import TrialRecord
@@ -57,7 +66,7 @@ def _view(series: Sequence[Series], metric: str, section: FigureSection) -> View
             continue
         figure.add_traces(curve_traces(curve, name, place))
         lost = left_out([r for r in one.runs if r.status != "complete"])
-        told.append(f"{name} ends at {curve.end} over {len(complete)} seeds{lost}")
+        told.append(f"{name} ends at {curve.end} {over_seeds(len(complete))}{lost}")
     styled(figure, xaxis_title=TITLES[section.x], yaxis_title=shown(metric), hovermode="closest")
     if "x" in section.log:
         figure.update_xaxes(type="log")
