@@ -30,7 +30,7 @@ _QUIET = {"logging_level": logging.ERROR, "log_to_driver": False}
 
 _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "30",
+    "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # all trials every time, and never read: ours is on disk
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the campaign has its own
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from small_search import DIGITS
@@ -126,3 +127,18 @@ def test_a_shared_ray_is_none_that_a_search_refuses(told, monkeypatch, tmp_path)
     with shared_ray():
         search(raw)
     assert told == ["start 1", "leave"]
+
+
+def test_ray_does_not_write_all_trials_down_again_and_again(monkeypatch):
+    from ray.tune.execution import experiment_state
+
+    period = sessions._ENVIRONMENT["TUNE_GLOBAL_CHECKPOINT_S"]
+    kept = experiment_state._ExperimentCheckpointManager(
+        storage=mock.Mock(), checkpoint_period=period
+    )
+    now, written = [0.0], []
+    monkeypatch.setattr(experiment_state.time, "monotonic", lambda: now[0])
+    for _ in range(3):
+        kept.sync_up_experiment_state(lambda: written.append(now[0]))
+        now[0] += 3600.0
+    assert written == [0.0]  # it begins with one, which is small
