@@ -114,7 +114,9 @@ def test_a_method_inherits_from_the_base_and_a_component_replaces_another():
         ({"s": {"x": 1, "y": 2}}, {"s": {"y": 3}}, {"s": {"x": 1, "y": 3}}),
         ({"s": {"name": "a", "x": 1}}, {"s": {"name": "b"}}, {"s": {"name": "b"}}),
         ({"s": {"name": "a", "x": 1}}, {"s": {"name": "a"}}, {"s": {"name": "a", "x": 1}}),
-        ({"s": {"kind": "a", "x": 1}}, {"s": {"kind": "b"}}, {"s": {"kind": "b"}}),
+        ({"work": {"kind": "a", "x": 1}}, {"work": {"kind": "b"}}, {"work": {"kind": "b"}}),
+        # in a section that goes by name a kind is a hyperparameter
+        ({"s": {"kind": "a", "x": 1}}, {"s": {"kind": "b"}}, {"s": {"kind": "b", "x": 1}}),
         ({"s": "a"}, {"s": {"x": 1}}, {"s": {"name": "a", "x": 1}}),
         ({"s": "a"}, {"s": {"name": "b", "x": 1}}, {"s": {"name": "b", "x": 1}}),
         ({"s": {"name": "a", "x": 1}}, {"s": "b"}, {"s": "b"}),
@@ -125,9 +127,9 @@ def test_a_method_inherits_from_the_base_and_a_component_replaces_another():
             {"participation": {"kind": "uniform", "per_round": 3}},
         ),
         (
-            {"d": {"p": {"kind": "a", "x": 1}, "n": 2}},
-            {"d": {"p": {"kind": "b"}}},
-            {"d": {"p": {"kind": "b"}, "n": 2}},
+            {"d": {"partition": {"kind": "a", "x": 1}, "n": 2}},
+            {"d": {"partition": {"kind": "b"}}},
+            {"d": {"partition": {"kind": "b"}, "n": 2}},
         ),
     ],
 )
