@@ -46,6 +46,8 @@ ENOUGH_TRIALS = 10
 """Completed trials below which an importance is mostly noise."""
 TREES = 16
 """Of Optuna's 64: a page of 300 trials would spend most of its time on them."""
+MOST_WEIGHED = 300
+"""Completed trials that importances are told from: their seconds grow with the square of it."""
 BEYOND = 0.1
 """How far off the axis of scores, which goes from 0 to 1, a trial that diverged stands."""
 SLICE_HEIGHT = 230
@@ -198,7 +200,7 @@ def _importance(row: Row, lane: Lane) -> View:
     with quiet():
         try:
             found = get_param_importances(
-                study_of(lane),
+                _some_of(study_of(lane)),
                 evaluator=FanovaImportanceEvaluator(n_trees=TREES, seed=0),
                 target=lambda trial: trial.values[0],
             )
@@ -219,13 +221,28 @@ def _importance(row: Row, lane: Lane) -> View:
     figure.update_layout(xaxis={"title": "share of the variance", "tickformat": ".0%"})
     figure.update_yaxes(automargin=True)
     weights = ", ".join(f"{n} {found[n]:.0%}" for n in found)
+    many = f"{len(complete)} completed trials"
+    if len(complete) > MOST_WEIGHED:
+        many = f"{MOST_WEIGHED} of {many}, spread evenly"
     return View(
         row.name,
         f"{row.name}: {weights} of the variance of the scores (fANOVA: Hutter, Hoos, "
-        f"Leyton-Brown, 2014), from {len(complete)} completed trials; those that diverged have no "
-        "part in it. Few trials make it a hint, not a finding.",
+        f"Leyton-Brown, 2014), from {many}; those that diverged have no part in it. Few trials "
+        "make it a hint, not a finding.",
         figure,
     )
+
+
+def _some_of(study: Study) -> Study:
+    """Return a study of its complete trials, of many some, spread evenly."""
+    import optuna
+    from optuna.trial import TrialState
+
+    found = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    count = min(len(found), MOST_WEIGHED)
+    some = optuna.create_study(directions=study.directions)
+    some.add_trials(found[i * len(found) // count] for i in range(count))
+    return some
 
 
 def slices(report: Report) -> Picture:

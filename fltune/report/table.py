@@ -224,7 +224,8 @@ def warnings_of(summary: Summary) -> list[str]:
             lines.append(f"{name}: {m.failed} of {m.trials} trials failed with an error")
         if m.seeds_failed:
             lines.append(f"{name}: {m.seeds_failed} confirmation runs failed with an error")
-        if m.val is None and m.trials and not m.seeds_failed:
+        ended = m.pruned + m.diverged + m.failed
+        if m.val is None and 0 < m.trials == ended and not m.seeds_failed:
             lines.append(f"{name}: no trial completed; nothing to confirm")
         if m.seeds_diverged:
             classes = "test/accuracy" in m.metrics

@@ -238,6 +238,21 @@ def test_importances_are_optunas_on_the_same_trials(make_report):
     assert dict(zip(bar.y, bar.x, strict=True)) == pytest.approx(expected)
 
 
+def test_importances_of_many_trials_are_told_from_some_of_them(make_report, monkeypatch):
+    monkeypatch.setattr(space_figures, "MOST_WEIGHED", 10)
+    values = [
+        {"server.lr": 0.1 * 1.2**n, "client.lr": 0.01 + 0.9 * (5 * n % 25) / 25} for n in range(25)
+    ]
+    records = [trial("A", n, v, 0.03 * n) for n, v in enumerate(values)]
+    report = make_report({"A": {"space": LR}}, records, {"trials": 25})
+    some = space_figures._some_of(space_figures.study_of(report.lanes["A"]))
+    assert [t.params["server.lr"] for t in some.trials] == pytest.approx(
+        [values[n]["server.lr"] for n in (0, 2, 5, 7, 10, 12, 15, 17, 20, 22)]
+    )
+    (only,) = importances(report).views
+    assert "from 10 of 25 completed trials, spread evenly" in only.text
+
+
 def test_the_study_of_a_grid_holds_its_trials(one_seed):
     study = space_figures.study_of(one_seed.lanes["A"])
     assert [t.values for t in study.trials] == [[3.0], [2.0]]

@@ -244,10 +244,12 @@ def test_a_cap_that_was_spent_is_named_with_what_it_cost():
 
 
 def test_a_method_without_a_winner_is_shown_as_such():
-    lost = summary(beyond=[], best={}, shown={}, val=None, metrics={})
+    lost = summary(beyond=[], best={}, shown={}, val=None, metrics={}, diverged=12)
     assert "FedAvg: no trial completed; nothing to confirm" in warnings_of(lost)
+    going = summary(beyond=[], best={}, shown={}, val=None, metrics={}, diverged=5)
+    assert not [w for w in warnings_of(going) if "nothing to confirm" in w]  # seven still run
     assert "no trial completed" in printed(lost, width=120)
-    assert "| FedAvg | no trial completed | - | - |  | 12 | 0 |" in markdown(lost, "hint")
+    assert "| FedAvg | no trial completed | - | - |  | 12 | 12 |" in markdown(lost, "hint")
 
 
 def test_markdown_holds_the_same_table():
