@@ -15,6 +15,7 @@ from fltune.algorithms import base  # the module: it imports this package while 
 from fltune.errors import ConfigError
 from fltune.federation.compression import Compressor
 from fltune.federation.local import LocalProblem
+from fltune.server.base import is_state
 
 
 def check_state(algorithm: base.Algorithm, name: str, state: Any) -> None:
@@ -28,7 +29,7 @@ def check_state(algorithm: base.Algorithm, name: str, state: Any) -> None:
     Raises:
         ConfigError: it is no dict of tensors.
     """
-    if not _is_state(state):
+    if not is_state(state):
         raise ConfigError(
             f"algorithm: {type(algorithm).__name__}.{name} must return a dict of tensors; found "
             f"{_described(state)}"
@@ -79,7 +80,7 @@ def check_uplink(
         ConfigError: it is no pair of a message with rows [C, ...] and named tensors; or see
             :func:`check_message`.
     """
-    fits = isinstance(result, tuple) and len(result) == 2 and all(map(_is_state, result))
+    fits = isinstance(result, tuple) and len(result) == 2 and all(map(is_state, result))
     if fits and all(v.shape[:1] == (clients,) for v in result[0].values()):
         check_message(algorithm, result[0], compressor, dimension)
         return
@@ -178,16 +179,12 @@ def checked_result(
     if isinstance(result, tuple) and len(result) == 2:
         d, state = result
         fits = d is None or (isinstance(d, Tensor) and d.shape == x.shape and d.dtype == x.dtype)
-        if fits and _is_state(state):
+        if fits and is_state(state):
             return d, state
     raise ConfigError(
         f"algorithm: {type(algorithm).__name__}.aggregate must return (D [d] or None, state); "
         f"found {_described(result)}; here d = {len(x)}, {x.dtype}, and state is a dict of tensors"
     )
-
-
-def _is_state(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(v, Tensor) for v in value.values())
 
 
 def _described(value: Any) -> str:

@@ -27,7 +27,8 @@ State = dict[str, Tensor]
 _STATE = "a dict of tensors; {} where there is none"
 
 
-def _is_state(value: Any) -> bool:
+def is_state(value: Any) -> bool:
+    """Whether a value is a state: named tensors, of any shapes."""
     return isinstance(value, dict) and all(isinstance(v, Tensor) for v in value.values())
 
 
@@ -97,7 +98,7 @@ class ServerOptimizer(L.Callback, Checked):
         x = module.x
         if self.state is None:
             self.state = self.start(x)
-            if not _is_state(self.state):
+            if not is_state(self.state):
                 raise ConfigError(f"server: {type(self).__name__}.start must return {_STATE}")
         state = {name: value.to(x) for name, value in self.state.items()}
         module.x, self.state = self._checked(x, self.step(x, d, state, batch.round))
@@ -106,7 +107,7 @@ class ServerOptimizer(L.Callback, Checked):
         """Return what :meth:`step` gave; a model of another shape might broadcast."""
         if isinstance(result, tuple) and len(result) == 2:
             moved, state = result
-            if isinstance(moved, Tensor) and moved.shape == x.shape and _is_state(state):
+            if isinstance(moved, Tensor) and moved.shape == x.shape and is_state(state):
                 return moved, state
         raise ConfigError(
             f"server: {type(self).__name__}.step must return the moved model [{len(x)}] and the "
