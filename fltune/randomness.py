@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -116,11 +116,21 @@ def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     Returns:
         int64 [C]; the key of client i depends on (seed, t, i) alone.
     """
-    purpose = _signed(derive_seed(seed, "client", round))
-    if clients.device.type != "cpu":
-        return mix(mix(clients) ^ purpose)
+    return cohort_keys(seed, [round], [len(clients)], clients)
+
+
+def cohort_keys(seed: int, rounds: Sequence[int], counts: Sequence[int], clients: Tensor) -> Tensor:
+    """Return :func:`client_keys` of the cohorts of some rounds, one after the other.
+
+    Args:
+        seed: the run's seed.
+        rounds: of each cohort.
+        counts: clients of each cohort.
+        clients: int64 ids, as many as the counts add up to; on the host.
+    """
+    purposes = [_signed(derive_seed(seed, "client", round)) for round in rounds]
     keys = mix_host(clients.numpy().copy())
-    keys ^= purpose
+    keys ^= np.repeat(np.array(purposes, np.int64), counts)
     return torch.from_numpy(mix_host(keys))
 
 

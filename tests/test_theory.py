@@ -131,7 +131,7 @@ def test_the_longest_absence_is_within_fedsums_bound(name):
     for seed in range(20):
         pattern = make().bind(20, seed)
         record(pattern, 100)
-        longest.append(pattern.tau_max)
+        longest.append(pattern.turns.tau_max)
     assert 0 < sum(longest) / 20 <= bound
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fltune.federation.batches import BatchPlan
     from fltune.federation.checkpoint import RoundCheckpoint
-    from fltune.federation.datamodule import Cohort, FederatedDataModule
+    from fltune.federation.cohort import Cohort
+    from fltune.federation.datamodule import FederatedDataModule
     from fltune.federation.history import History
     from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver
     from fltune.federation.module import FederatedModule
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "BatchPlan": "batches",
-    "Cohort": "datamodule",
+    "Cohort": "cohort",
     "DivergenceGuard": "stopping",
     "FederatedDataModule": "datamodule",
     "FederatedModule": "module",

@@ -29,7 +29,7 @@ class BatchPlan:
     Attributes:
         index: int64 [K, C, B], rows of the training set, where that lies. Places beyond a batch's
             end repeat the batch's first sample, so that they add no number that the batch does not
-            hold.
+            hold; a client that has finished has samples of its own there.
         count: int64 [K, C], samples in each batch; 0 where the client has finished; on the host.
         steps: int64 [C], local steps K_i of each client; K is their maximum; on the host.
     """
@@ -161,22 +161,34 @@ def plan_cohorts(
         batch = batches.numpy().reshape(-1)[row * most + batch]
         row = np.arange(len(size))
     count = np.where(step < steps, np.minimum(size - batch * width, width), 0)
-    index = take(order.view(-1, width), torch.from_numpy(row * most + batch).to(device))
-    inside = torch.arange(width, device=device) < torch.from_numpy(count).to(device).unsqueeze(2)
-    index = torch.where(inside, index, index[..., :1])
-    whole = BatchPlan(index, torch.from_numpy(count), torch.from_numpy(steps))
-    return [whole] if len(cohorts) == 1 else _by_cohort(whole, size, cohorts)
-
-
-def _by_cohort(plan: BatchPlan, size: Ints, cohorts: Sequence[int]) -> list[BatchPlan]:
-    """Cut a plan of several cohorts, whose clients hold ``size`` [C] samples."""
-    plans, at, steps = [], 0, plan.steps.numpy()
-    for clients in cohorts:
+    every = order.view(len(size), -1, most, width)
+    _fill_last(every, size, per_pass)
+    chosen = torch.from_numpy(row * most + batch).to(device)
+    plans, at = [], 0
+    for clients in cohorts:  # each has the steps and the width of its own
         part = slice(at, at := at + clients)
-        last, width = int(steps[part].max()), int(size[part].max())
-        index = plan.index[:last, part, :width].contiguous()
-        plans.append(BatchPlan(index, plan.count[:last, part].contiguous(), plan.steps[part]))
+        last, wide = int(steps[part].max()), int(size[part].max())
+        index = take(every.view(-1, width), chosen[:last, part])[..., :wide].contiguous()
+        counted = torch.from_numpy(count[:last, part].copy())
+        plans.append(BatchPlan(index, counted, torch.from_numpy(steps[part])))
     return plans
+
+
+def _fill_last(order: Tensor, size: Ints, per_pass: Ints) -> None:
+    """Let the last batch of a pass, where it is not full, go on with its own first sample.
+
+    Args:
+        order: int64 [C, passes, batches, B], changed in place.
+        size, per_pass: [C], samples of each client and the batches that they fill.
+    """
+    passes, most, width = order.shape[1:]
+    last = np.arange(0, order.numel() // width, most).reshape(-1, passes) + (per_pass - 1)[:, None]
+    beyond = np.arange(width) >= (size - (per_pass - 1) * width)[:, None, None]
+    batches = order.view(-1, width)
+    place = torch.from_numpy(last).view(-1).to(order.device)
+    found = take(batches, place).view(-1, passes, width)
+    filled = torch.where(torch.from_numpy(beyond).to(order.device), found[..., :1], found)
+    batches.index_copy_(0, place, filled.view(-1, width))
 
 
 def _shuffled(

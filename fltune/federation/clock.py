@@ -24,7 +24,7 @@ from fltune.randomness import client_normals
 from fltune.registry import Registry
 
 if TYPE_CHECKING:
-    from fltune.federation.datamodule import Cohort
+    from fltune.federation.cohort import Cohort
 
 CLOCKS = Registry(
     "clock",

@@ -6,8 +6,8 @@ All samples sit on the device once; a cohort carries index tensors, never copies
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,94 +17,20 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from fltune.data.federated import FederatedData, Split
-from fltune.federation.batches import (
-    BatchPlan,
-    Holdings,
-    batches_per_pass,
-    plan_batches,
-    plan_cohorts,
-    take,
-)
+from fltune.federation.batches import BatchPlan, Holdings, batches_per_pass, plan_cohorts, take
 from fltune.federation.chunks import Chunks, GrowingChunks, MixedChunks, samples_at_once
+from fltune.federation.cohort import Cohort, shares
 from fltune.federation.delays import Delays
 from fltune.federation.local import LocalSGD
 from fltune.federation.work import LocalWork
 from fltune.models.batch_norm import normalises_by_batch
 from fltune.participation.base import Arrivals, Participation
-from fltune.randomness import client_keys, derive_seed, visit_keys
+from fltune.randomness import client_keys, cohort_keys, derive_seed, visit_keys
 
-PLACES = 2**16
+PLACES = 2**17
 """Of batches: plans with no more than these are made together, while they fit a core's cache."""
 TOGETHER = 8
 """Rounds that are planned at once, at most."""
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """One round's batch. Tensors [C] lie on the host, whatever trains.
-
-    Attributes:
-        round: 0-based t.
-        clients: int64 [C], ascending; empty in an empty round.
-        sizes: int64 [C], samples of each client.
-        keys: int64 [C], randomness of each client in this round.
-        data: the training samples.
-        plan: the local batches; None in an empty round.
-        held: which samples the clients hold; None in an empty round.
-        delays: int64 [C], how many rounds old the model is that each client starts from.
-        nominal_steps: K, the same in all rounds; see :meth:`FederatedDataModule.nominal_steps`.
-        multiplicity: int64 [C], factor of each client's aggregation weight: how often it was drawn,
-            where the pattern merges repeats, and 1 otherwise.
-        dropped: selected clients that were not in time; None where the experiment drops none.
-        discarded: updates that arrived too old; None where they come in rounds.
-        seconds: simulated time of this round; None where the clock says how long it lasts.
-    """
-
-    round: int
-    clients: Tensor
-    sizes: Tensor
-    keys: Tensor
-    data: Split
-    plan: BatchPlan | None
-    held: Holdings | None
-    delays: Tensor
-    nominal_steps: float
-    multiplicity: Tensor
-    dropped: int | None = None
-    discarded: int | None = None
-    seconds: float | None = None
-    _weights: dict[Any, Tensor] = field(default_factory=dict, repr=False, compare=False)
-
-    @cached_property
-    def there(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, steps (samples in an empty round) and delays where the samples lie."""
-        device = self.data.y.device
-        steps = self.sizes if self.plan is None else self.plan.steps
-        return self.clients.to(device), steps.to(device), self.delays.to(device)
-
-    def weights(self, by_samples: bool, dtype: torch.dtype) -> Tensor:
-        """Return aggregation weights [C] that sum to 1, where the samples lie.
-
-        Made once for all members of a pack, as :attr:`there` is.
-
-        Args:
-            by_samples: whether a client counts by its samples; else all count alike.
-            dtype: of the weights.
-        """
-        known = self._weights.get((by_samples, dtype))
-        if known is None:
-            raw = self.multiplicity * self.sizes if by_samples else self.multiplicity
-            raw = raw.to(dtype)
-            known = (raw / raw.sum()).to(self.data.y.device)
-            self._weights[by_samples, dtype] = known
-        return known
-
-    def full_batch(self) -> BatchPlan | None:
-        """Return one batch of all samples for each client; None in an empty round."""
-        if self.held is None:
-            return None
-        once = torch.ones_like(self.held.size)
-        return plan_batches(self.held, self.keys, once, "steps", None, device=self.data.y.device)
 
 
 @dataclass(frozen=True)
@@ -112,7 +38,7 @@ class _Visits:
     """The clients that work in a round; tensors [C] on the host.
 
     Attributes:
-        times: how often each was drawn, where the pattern merges repeats.
+        times: int64 [C], how often each counts: is drawn, where the pattern merges repeats.
         dropped: as in :class:`Cohort`.
     """
 
@@ -121,8 +47,7 @@ class _Visits:
     keys: Tensor
     amount: Tensor
     delays: Tensor
-    held: Holdings
-    times: Counter[int] | None
+    times: Tensor
     dropped: int | None
 
 
@@ -228,18 +153,26 @@ class FederatedDataModule(L.LightningDataModule):
             selected: by round the ids of the selected clients.
             arrivals: of a single round, as in :meth:`cohort`.
         """
-        visits = [self._visits(round, ids, arrivals) for round, ids in selected.items()]
-        plans = self._plans([v for v in visits if len(v.clients)])
-        made = [(v, next(plans) if len(v.clients) else None) for v in visits]
-        return [self._cohort(v, plan, arrivals) for v, plan in made]
+        merges = self.participation.merges_repeats
+        drawn = [Counter(ids) if merges else ids for ids in selected.values()]
+        counts = [len(ids) for ids in drawn]
+        clients = torch.tensor([i for ids in drawn for i in ids], dtype=torch.int64)
+        keys = cohort_keys(self.seed, [*selected], counts, clients)
+        parts = zip(selected, drawn, clients.split(counts), keys.split(counts), strict=True)
+        visits = [self._visits(*part, arrivals) for part in parts]
+        return self._planned(visits, arrivals)
 
-    def _visits(self, round: int, ids: Sequence[int], arrivals: Arrivals | None) -> _Visits:
+    def _visits(
+        self,
+        round: int,
+        ids: Collection[int],
+        clients: Tensor,
+        keys: Tensor,
+        arrivals: Arrivals | None,
+    ) -> _Visits:
         """Say who of the selected clients works, and how much."""
-        times = Counter(ids) if self.participation.merges_repeats else None
-        ids = ids if times is None else list(times)
-        clients = torch.tensor(ids, dtype=torch.int64)
-        distinct = len(set(ids)) == len(ids)  # the same keys then, quicker
-        keys = (client_keys if distinct else visit_keys)(self.seed, round, clients)
+        if len(set(ids)) < len(ids):  # each visit draws anew
+            keys = visit_keys(self.seed, round, clients)
         amount = self.work.amount(round, clients)
         delays = self.delays.draw(round, clients) if arrivals is None else arrivals.delays
         dropped = None
@@ -247,47 +180,54 @@ class FederatedDataModule(L.LightningDataModule):
             stays = self.work.in_time(round, clients)
             clients, keys, amount, delays = (v[stays] for v in (clients, keys, amount, delays))
             dropped = len(ids) - len(clients)
-        held = Holdings(
-            self.data.order, take(self.data.offsets, clients), take(self.data.sizes, clients)
-        )
-        return _Visits(round, clients, keys, amount, delays, held, times, dropped)
+        times = torch.ones_like(clients)
+        if isinstance(ids, Counter):
+            times = torch.tensor([ids[i] for i in clients.tolist()], dtype=torch.int64)
+        return _Visits(round, clients, keys, amount, delays, times, dropped)
 
-    def _plans(self, visits: Sequence[_Visits]) -> Iterator[BatchPlan]:
-        if not visits:
-            return iter(())
-        clients = _joined([v.clients for v in visits])
-        start = _joined([v.held.start for v in visits])
-        size = _joined([v.held.size for v in visits])
+    def _planned(self, visits: Sequence[_Visits], arrivals: Arrivals | None) -> list[Cohort]:
+        """Return the batches of visits."""
+        counts = [len(v.clients) for v in visits]
+        clients, times = _joined([v.clients for v in visits]), _joined([v.times for v in visits])
+        start, size = take(self.data.offsets, clients), take(self.data.sizes, clients)
+        held = Holdings(self.data.order, start, size)
+        plans = iter(self._plans(held, visits, clients) if len(clients) else ())
+        share = shares(times, size, counts)
+        weights = share.to(self.data.train.y.device, self.dtype)  # of this type: once for all
+        parts = [t.split(counts, -1) for t in (start, size, share, weights)]
+        return [
+            Cohort(
+                visit.round,
+                visit.clients,
+                sizes,
+                visit.keys,
+                self.data.train,
+                next(plans) if count else None,
+                Holdings(held.order, begins, sizes) if count else None,
+                visit.delays,
+                self.nominal_steps,
+                own,
+                visit.dropped,
+                None if arrivals is None else arrivals.discarded,
+                None if arrivals is None else arrivals.seconds,
+                {self.dtype: weight},
+            )
+            for visit, count, begins, sizes, own, weight in zip(visits, counts, *parts, strict=True)
+        ]
+
+    def _plans(self, held: Holdings, visits: Sequence[_Visits], clients: Tensor) -> list[BatchPlan]:
         fixed = None
         if self.sgd.batches == "fixed":
             fixed = client_keys(derive_seed(self.seed, "batches"), 0, clients)
-        plans = plan_cohorts(
-            Holdings(self.data.order, start, size),
+        return plan_cohorts(
+            held,
             _joined([v.keys for v in visits]),
             _joined([v.amount for v in visits]),
-            [len(v.clients) for v in visits],
+            [len(v.clients) for v in visits if len(v.clients)],
             self.sgd.unit,
             self.sgd.batch_size,
             fixed,
             self.data.train.y.device,
-        )
-        return iter(plans)
-
-    def _cohort(self, visits: _Visits, plan: BatchPlan | None, arrivals: Arrivals | None) -> Cohort:
-        return Cohort(
-            visits.round,
-            visits.clients,
-            visits.held.size,
-            visits.keys,
-            self.data.train,
-            plan,
-            None if plan is None else visits.held,
-            visits.delays,
-            self.nominal_steps,
-            _multiplicity(visits.clients, visits.times),
-            visits.dropped,
-            None if arrivals is None else arrivals.discarded,
-            None if arrivals is None else arrivals.seconds,
         )
 
     @cached_property
@@ -309,13 +249,6 @@ class FederatedDataModule(L.LightningDataModule):
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
-
-
-def _multiplicity(clients: Tensor, times: Counter[int] | None) -> Tensor:
-    """Return how often each client was drawn, int64 [C]; 1 if nobody counts."""
-    if times is None:
-        return torch.ones_like(clients)
-    return torch.tensor([times[i] for i in clients.tolist()]).to(clients)
 
 
 class RoundLoader:

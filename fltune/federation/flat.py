@@ -118,6 +118,11 @@ class FlatNetwork:
         """Return a copy of the parameters as x [d]."""
         return self._vector.clone() if self._is_one else self._collected()
 
+    def largest(self) -> Tensor:
+        """Return max_i |x_i|, 0-d; NaN where one is."""
+        x = self._vector if self._is_one else self._collected()
+        return x.abs().max()
+
     @torch.no_grad()
     def _collected(self) -> Tensor:
         return torch.cat([p.reshape(-1) for p in self.parameters])

@@ -19,6 +19,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from fltune.algorithms import base  # the module: it imports this package while it loads
 from fltune.federation.client_state import ClientState
 from fltune.federation.clock import Clock, Visit
+from fltune.federation.cohort import Cohort
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.compression.messages import fresh_memory, send, without_memory
 from fltune.federation.contract import (
@@ -28,7 +29,7 @@ from fltune.federation.contract import (
     check_uplink,
     checked_result,
 )
-from fltune.federation.datamodule import Cohort, FederatedDataModule
+from fltune.federation.datamodule import FederatedDataModule
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.layout import channels_last, prefers_channels_last
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD, LocalSolver, Losses
@@ -249,9 +250,11 @@ class FederatedModule(L.LightningModule):
         if self._pending is None:
             return
         message, clients, info, ids = self._pending
-        after = self.algorithm.downlink(
-            self.x, self._server, clients, message, self.pseudo_gradient, info
-        )
+        after = clients
+        if type(self.algorithm).downlink is not base.Algorithm.downlink:  # else no copy of x
+            after = self.algorithm.downlink(
+                self.x, self._server, clients, message, self.pseudo_gradient, info
+            )
         if not self._rows_seen:
             own = without_memory(self._clients.template)
             check_rows(self.algorithm, clients, after, own, len(ids))

@@ -23,7 +23,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from fltune.federation.datamodule import Cohort
+from fltune.federation.cohort import Cohort
 from fltune.federation.local import LocalResult
 from fltune.federation.pack_members import Member
 from fltune.federation.pack_problem import Request, merge, repeat_plan, split

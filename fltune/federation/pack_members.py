@@ -9,7 +9,8 @@ import lightning as L
 import torch
 from torch import Tensor
 
-from fltune.federation.datamodule import Cohort, FederatedDataModule
+from fltune.federation.cohort import Cohort
+from fltune.federation.datamodule import FederatedDataModule
 from fltune.federation.module import FederatedModule
 
 

@@ -16,8 +16,8 @@ import torch
 
 from fltune.errors import ConfigError, RunFailedError
 from fltune.federation.bundles import bundles
+from fltune.federation.cohort import Cohort
 from fltune.federation.cores import free_cores
-from fltune.federation.datamodule import Cohort
 from fltune.federation.local import LocalSolver
 from fltune.federation.module import FederatedModule
 from fltune.federation.parallel import Team, possible

@@ -57,8 +57,10 @@ class DivergenceGuard(L.Callback):
         module: FederatedModule = pl_module  # type: ignore[assignment]
         if batch.plan is None:
             return
-        seen = torch.stack([module.round_metrics["train/loss"], module.x.abs().max()])
-        loss, largest = seen.tolist()
+        seen = [module.round_metrics["train/loss"], module.flat.largest()]
+        if module.device.type != "cpu":  # one transfer
+            seen = [*torch.stack(seen).cpu()]
+        loss, largest = (float(value) for value in seen)
         healthy = loss <= self.max_loss and largest < float("inf")  # false for NaN as well
         if healthy:
             return

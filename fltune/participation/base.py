@@ -19,6 +19,7 @@ from torch.utils.data import Sampler
 
 from fltune.errors import RunFailedError
 from fltune.parameters import Checked
+from fltune.participation.turns import Turns
 from fltune.randomness import generator
 
 
@@ -57,17 +58,14 @@ class Participation(Checked, Sampler[list[int]]):
         num_clients: N.
         seed: the run's seed.
         round: the next 0-based round t.
-        tau_max: the longest absence over all rounds drawn: max over t of max_i (t - a_i), a_i the
-            last round of client i (-1 before its first).
-        tau_avg: the mean over rounds of max_i (t - a_i).
-        counts: int64 [N], how often each client was drawn; twice in a round counts twice.
+        turns: who had a turn so far, how evenly, and how long others waited for theirs.
         asynchronous: whether the pattern says itself how old updates are and what the time is, see
             :attr:`arrivals`; the sections ``delays`` and ``clock`` have no say then.
         of_a_run: attributes that :meth:`bind` sets, so that no hyperparameter can have their names.
     """
 
     asynchronous: ClassVar[bool] = False
-    of_a_run: ClassVar[tuple[str, ...]] = ("num_clients", "seed", "round", "counts", "tau_max")
+    of_a_run: ClassVar[tuple[str, ...]] = ("num_clients", "seed", "round", "turns")
 
     def bind(self, num_clients: int, seed: int, histograms: Tensor | None = None) -> Participation:
         """Set the population; start at round 0. Returns self.
@@ -86,10 +84,7 @@ class Participation(Checked, Sampler[list[int]]):
         self.seed = seed
         self.round = 0
         self._ahead: deque[Tensor] = deque()
-        self.counts = torch.zeros(num_clients, dtype=torch.int64)
-        self._last = torch.full((num_clients,), -1, dtype=torch.int64)
-        self._delay_sum = 0
-        self.tau_max = 0
+        self.turns = Turns(num_clients)
         return self
 
     def check(self, num_clients: int) -> None:
@@ -196,11 +191,7 @@ class Participation(Checked, Sampler[list[int]]):
         """
         cohort = self._ahead.popleft() if self._ahead else self._drawn(self.round)
         ids = self._listed(self.round, cohort)
-        self.counts.index_add_(0, cohort, torch.ones_like(cohort))
-        self._last.index_fill_(0, cohort, self.round)
-        delay = self.round - int(self._last.min())
-        self.tau_max = max(self.tau_max, delay)
-        self._delay_sum += delay
+        self.turns.add(cohort)
         self.round += 1
         yield ids
 
@@ -208,58 +199,16 @@ class Participation(Checked, Sampler[list[int]]):
         """One cohort per epoch."""
         return 1
 
-    @property
-    def tau_avg(self) -> float:
-        """The mean over rounds of the longest absence."""
-        return self._delay_sum / max(self.round, 1)
-
-    @property
-    def coverage(self) -> float:
-        """The share of clients seen at least once, in [0, 1]."""
-        return float((self.counts > 0).double().mean())
-
-    @property
-    def fairness(self) -> float:
-        """How far the counts are from even: max_i |n_i - mean| / mean; 0 is perfectly even.
-
-        The deviation e of FedCDR's Table 6 (see :func:`fltune.theory.visits_for_even_counts`), of
-        the client that is worst off. 0 while nobody has taken part.
-        """
-        counts = self.counts.double()
-        mean = counts.mean()
-        return float((counts - mean).abs().max() / mean) if mean else 0.0
-
-    @property
-    def count_cv(self) -> float:
-        """The coefficient of variation of the counts, standard deviation / mean.
-
-        About 1 / sqrt(R gamma) after R rounds of independent draws of a share gamma (FedCDR,
-        appendix D). 0 while nobody has taken part.
-        """
-        counts = self.counts.double()
-        mean = counts.mean()
-        return float(counts.std(correction=0) / mean) if mean else 0.0
-
     def report(self) -> dict[str, float]:
         """Return the delays and counts of the rounds drawn so far, by name."""
-        names = ("tau_max", "tau_avg", "coverage", "fairness", "count_cv")
-        return {name: getattr(self, name) for name in names}
+        return self.turns.report()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what resuming needs: plain numbers and tensors."""
-        return {
-            "round": self.round,
-            "counts": self.counts,
-            "last": self._last,
-            "delay_sum": self._delay_sum,
-            "tau_max": self.tau_max,
-        }
+        return {"round": self.round, **self.turns.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where :meth:`state_dict` was taken."""
         self.round = state["round"]
         self._ahead.clear()
-        self.counts = state["counts"].clone()
-        self._last = state["last"].clone()
-        self._delay_sum = state["delay_sum"]
-        self.tau_max = state["tau_max"]
+        self.turns.load_state_dict(state, self.round)

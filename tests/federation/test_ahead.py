@@ -72,7 +72,7 @@ def cohorts(source, rounds):
 def said(cohort):
     """All that a cohort says, in plain numbers."""
     plan = cohort.plan
-    tensors = (cohort.clients, cohort.sizes, cohort.keys, cohort.delays, cohort.multiplicity)
+    tensors = (cohort.clients, cohort.sizes, cohort.keys, cohort.delays, cohort.shares)
     planned = () if plan is None else (plan.index, plan.count, plan.steps)
     held = () if cohort.held is None else (cohort.held.start, cohort.held.size)
     rest = (cohort.round, cohort.dropped, cohort.discarded, cohort.seconds)
@@ -135,9 +135,9 @@ def test_a_run_goes_on_from_a_checkpoint_between_them(pattern, made):
 def test_what_is_drawn_in_advance_counts_in_its_turn():
     pattern = Uniform(3).bind(CLIENTS, 1)
     upcoming = pattern.upcoming(4)
-    assert (pattern.round, int(pattern.counts.sum())) == (0, 0)
+    assert (pattern.round, int(pattern.turns.counts.sum())) == (0, 0)
     assert [cohort for _ in range(4) for cohort in pattern] == upcoming
-    assert (pattern.round, int(pattern.counts.sum())) == (4, 12)
+    assert (pattern.round, int(pattern.turns.counts.sum())) == (4, 12)
 
 
 def test_a_plan_of_several_cohorts_has_the_shapes_that_each_has_alone():

@@ -121,7 +121,7 @@ def assert_same_run(a, b):
         a.module.client_state.gather(everyone), b.module.client_state.gather(everyone)
     )
     assert_bitwise_equal(a.source.participation.state_dict(), b.source.participation.state_dict())
-    assert a.source.participation.tau_avg == b.source.participation.tau_avg
+    assert a.source.participation.turns.tau_avg == b.source.participation.turns.tau_avg
     assert a.history.rows == b.history.rows
     for name in ("bits_up", "bits_down", "client_samples"):
         assert getattr(a.module, name) == getattr(b.module, name)

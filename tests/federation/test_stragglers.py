@@ -76,7 +76,7 @@ def test_dropping_everybody_is_an_empty_round():
     assert recorded.bits == [(0, 0)] * 3
     assert module.totals()["participation/dropped"] == 9
     pattern = module.trainer.datamodule.participation
-    assert (pattern.tau_max, pattern.counts.tolist()) == (0, [3, 3, 3])
+    assert (pattern.turns.tau_max, pattern.turns.counts.tolist()) == (0, [3, 3, 3])
 
 
 def test_dropped_clients_are_as_good_as_not_selected():

@@ -118,8 +118,8 @@ def test_equal_clients_are_drawn_equally_often():
     """4000 arrivals of 20 clients: counts are near binomial; five standard deviations are 69."""
     pattern = Asynchronous(4, 10, **ALIKE).bind(20, 0)
     rounds_of(pattern, 400)
-    assert pattern.counts.sum() == 4000
-    assert ((pattern.counts - 200).abs() < 69).all()
+    assert pattern.turns.counts.sum() == 4000
+    assert ((pattern.turns.counts - 200).abs() < 69).all()
 
 
 def test_slow_clients_arrive_less_often():
@@ -128,7 +128,7 @@ def test_slow_clients_arrive_less_often():
     rounds_of(pattern, 500)
     clock = LognormalClock(speed_sigma=1.0).bind(30, 0)
     speed = 1 / clock.speeds(0, torch.arange(30)).step
-    assert torch.corrcoef(torch.stack([speed, pattern.counts.double()]))[0, 1] > 0.99
+    assert torch.corrcoef(torch.stack([speed, pattern.turns.counts.double()]))[0, 1] > 0.99
 
 
 def test_time_passes_as_jobs_end():

@@ -67,7 +67,7 @@ def test_every_client_of_a_group_is_drawn_equally_often():
     """Binomial(1000, 1/2) for each of 12 clients; five standard deviations are 79."""
     pattern = Groups(3, 2).bind(12, 0)
     record(pattern, 3000)
-    assert float((pattern.counts - 500).abs().max()) < 79
+    assert float((pattern.turns.counts - 500).abs().max()) < 79
 
 
 @pytest.mark.parametrize(

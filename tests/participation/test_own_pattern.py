@@ -38,7 +38,7 @@ class Own(Participation):
 def test_whole_numbers_in_any_form(ids):
     pattern = Own(ids).bind(3, 0)
     assert record(pattern, 3) == [[0], [0], [1, 2]]
-    assert pattern.counts.tolist() == [2, 1, 1]
+    assert pattern.turns.counts.tolist() == [2, 1, 1]
 
 
 @pytest.mark.parametrize("nobody", [[], np.array([]), torch.tensor([], dtype=torch.int64)])

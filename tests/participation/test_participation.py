@@ -124,13 +124,13 @@ def test_delays_by_hand():
     pattern = Trace([[0, 1], [], [2], [0, 1, 2]]).bind(3, 0)
     taus = []
     for _ in range(4):
-        before = pattern.tau_avg * pattern.round
+        before = pattern.turns.tau_avg * pattern.round
         next(iter(pattern))
-        taus.append(round(pattern.tau_avg * pattern.round - before))
+        taus.append(round(pattern.turns.tau_avg * pattern.round - before))
     # round 0: client 2 was never seen: 0 - -1; round 1: 1 - -1; round 2: 2 - 0; round 3: all here
     assert taus == [1, 2, 2, 0]
-    assert pattern.tau_max == 2
-    assert pattern.tau_avg == 5 / 4
+    assert pattern.turns.tau_max == 2
+    assert pattern.turns.tau_avg == 5 / 4
 
 
 def test_counts_by_hand():
@@ -139,27 +139,28 @@ def test_counts_by_hand():
     none = {"tau_max": 0, "tau_avg": 0.0, "coverage": 0.0, "fairness": 0.0, "count_cv": 0.0}
     assert pattern.report() == none
     cohorts(pattern, 4)
-    assert pattern.counts.tolist() == [3, 1, 0, 0]
-    assert (pattern.coverage, pattern.fairness) == (0.5, 2.0)
-    assert pattern.count_cv == pytest.approx(1.5**0.5)
+    assert pattern.turns.counts.tolist() == [3, 1, 0, 0]
+    assert (pattern.turns.coverage, pattern.turns.fairness) == (0.5, 2.0)
+    assert pattern.turns.count_cv == pytest.approx(1.5**0.5)
 
 
 def test_a_client_that_stands_twice_counts_twice():
     pattern = Trace([[1, 1, 0]], repeats=True).bind(3, 0)
     cohorts(pattern, 1)
-    assert pattern.counts.tolist() == [1, 2, 0]
+    assert pattern.turns.counts.tolist() == [1, 2, 0]
 
 
 def test_only_empty_rounds_are_even():
     pattern = Trace([[]]).bind(3, 0)
     cohorts(pattern, 4)
-    assert (pattern.coverage, pattern.fairness, pattern.count_cv, pattern.tau_max) == (0, 0, 0, 4)
+    turns = pattern.turns
+    assert (turns.coverage, turns.fairness, turns.count_cv, turns.tau_max) == (0, 0, 0, 4)
 
 
 def test_a_whole_epoch_of_reshuffling_is_even():
     pattern = ReshuffledCyclic(4).bind(12, 0)
     cohorts(pattern, 6)
-    assert (pattern.coverage, pattern.fairness, pattern.count_cv) == (1, 0, 0)
+    assert (pattern.turns.coverage, pattern.turns.fairness, pattern.turns.count_cv) == (1, 0, 0)
 
 
 def test_reshuffling_puts_every_client_into_every_block():
@@ -184,7 +185,7 @@ def test_sine_swings_each_client_around_its_own_probability():
     for t, level in ((0, 0.7), (5, 1.0), (15, 0.4), (20, 0.7)):
         assert pattern.probabilities(t).tolist() == pytest.approx([p * level for p in each])
     cohorts(pattern, 4000)
-    assert (pattern.counts / 4000).tolist() == pytest.approx([0, 0.14, 0.7], abs=0.04)
+    assert (pattern.turns.counts / 4000).tolist() == pytest.approx([0, 0.14, 0.7], abs=0.04)
     deepest = Sine(each=[1.0] * 3, swing=0.5, period=8).bind(3, 0)
     assert all(0 <= p <= 1 for t in range(80) for p in deepest.probabilities(t).tolist())
 
@@ -193,13 +194,13 @@ def test_biased_takes_each_block_as_often_as_it_says():
     """3000 coins for each of 24 clients; five standard deviations are below 0.046."""
     pattern = Biased(block=4).bind(24, 0)
     cohorts(pattern, 3000)
-    assert float((pattern.counts / 3000 - pattern.probabilities(0)).abs().max()) < 0.046
+    assert float((pattern.turns.counts / 3000 - pattern.probabilities(0)).abs().max()) < 0.046
 
 
 def test_full_participation_has_no_delay():
     pattern = Full().bind(4, 0)
     assert cohorts(pattern, 3) == [[0, 1, 2, 3]] * 3
-    assert (pattern.tau_max, pattern.tau_avg) == (0, 0.0)
+    assert (pattern.turns.tau_max, pattern.turns.tau_avg) == (0, 0.0)
 
 
 def test_a_trace_starts_again_after_its_last_round():

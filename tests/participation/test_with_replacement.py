@@ -35,15 +35,15 @@ def test_a_client_takes_part_as_often_as_it_should(p):
     pattern = WithReplacement(3, p).bind(4, 0)
     record(pattern, 4000)
     expected = [theory.visit_probability(p_k, 3) for p_k in p or [0.25] * 4]
-    assert (pattern.counts / 4000).tolist() == pytest.approx(expected, abs=0.04)
-    assert p is None or pattern.counts[0] == 0
+    assert (pattern.turns.counts / 4000).tolist() == pytest.approx(expected, abs=0.04)
+    assert p is None or pattern.turns.counts[0] == 0
 
 
 def test_counts_are_multinomial():
     """12,000 draws; five standard deviations are at most 0.023."""
     pattern = WithReplacement(3, P, multiplicity=True).bind(4, 1)
     record(pattern, 4000)
-    assert (pattern.counts / 12_000).tolist() == pytest.approx(P, abs=0.023)
+    assert (pattern.turns.counts / 12_000).tolist() == pytest.approx(P, abs=0.023)
 
 
 def test_draws_by_samples_are_in_proportion_to_what_clients_hold():
@@ -53,7 +53,7 @@ def test_draws_by_samples_are_in_proportion_to_what_clients_hold():
     given = WithReplacement(3, P, multiplicity=True).bind(4, 1)
     assert record(pattern, 50) == record(given, 50)
     record(pattern, 3950)
-    assert (pattern.counts / 12_000).tolist() == pytest.approx(P, abs=0.023)
+    assert (pattern.turns.counts / 12_000).tolist() == pytest.approx(P, abs=0.023)
 
 
 def test_samples_may_not_be_known():
@@ -98,7 +98,7 @@ def test_as_many_clients_stay_unseen_as_expected():
     for seed in range(200):
         pattern = WithReplacement(5).bind(50, seed)
         record(pattern, 20)
-        unseen.append(50 * (1 - pattern.coverage))
+        unseen.append(50 * (1 - pattern.turns.coverage))
     assert sum(unseen) / 200 == pytest.approx(theory.expected_unseen(50, 5, 20), abs=0.85)
 
 
@@ -106,7 +106,7 @@ def test_the_variation_of_counts():
     """1 / sqrt(R gamma) with N = 500; its estimate has a relative deviation of 1 / sqrt(2 N)."""
     pattern = WithReplacement(25, multiplicity=True).bind(500, 0)
     record(pattern, 200)
-    assert pattern.count_cv == pytest.approx((200 * 0.05) ** -0.5, rel=5 / 1000**0.5)
+    assert pattern.turns.count_cv == pytest.approx((200 * 0.05) ** -0.5, rel=5 / 1000**0.5)
 
 
 def test_counts_are_as_even_as_the_chernoff_bound_says():
@@ -114,9 +114,9 @@ def test_counts_are_as_even_as_the_chernoff_bound_says():
     visits = theory.visits_for_even_counts(0.3, 0.75)
     pattern = WithReplacement(40, multiplicity=True).bind(400, 0)
     record(pattern, round(visits / 0.1))
-    off = (pattern.counts / pattern.counts.double().mean() - 1).abs()
+    off = (pattern.turns.counts / pattern.turns.counts.double().mean() - 1).abs()
     assert float((off <= 0.3).double().mean()) >= 0.75
-    assert pattern.fairness == pytest.approx(float(off.max()))
+    assert pattern.turns.fairness == pytest.approx(float(off.max()))
 
 
 def test_shares_written_with_three_digits_are_a_distribution():
@@ -183,7 +183,6 @@ def test_a_cohort_counts_in_any_order():
     pattern = Trace([[0]], multiplicity=True).bind(2, 0)
     source = FederatedDataModule(quadratics(A, B), pattern, LocalSGD(), 0)
     cohort = source.cohort(0, [1, 0, 1, 1])
-    assert (cohort.clients.tolist(), cohort.multiplicity.tolist()) == ([1, 0], [3, 1])
+    assert (cohort.clients.tolist(), cohort.shares[0].tolist()) == ([1, 0], [0.75, 0.25])
     empty = source.cohort(0, [])
-    assert (empty.clients.tolist(), empty.multiplicity.tolist()) == ([], [])
-    assert empty.multiplicity.dtype == torch.int64
+    assert (empty.clients.tolist(), empty.shares.tolist()) == ([], [[], []])
