@@ -56,7 +56,8 @@ class Registry:
         Raises:
             UnknownNameError: the name is not registered (the nearest one is named); or the import
                 path does not lead anywhere (the reason is named, with file and line), or to no
-                component of this kind, or to one that would lose its hyperparameters.
+                component of this kind, or to one that is not complete or would lose its
+                hyperparameters.
         """
         path = self.entries.get(self.aliases.get(name, name), name)
         if ":" not in path:
@@ -94,6 +95,8 @@ class Registry:
                 f"{found.__name__} has a hyperparameter {taken!r}, and {bases[0].__name__} uses "
                 "that name itself; give it another one"
             )
+        if lacking := ", ".join(sorted(getattr(found, "__abstractmethods__", ()))):
+            raise UnknownNameError(f"{found.__name__} is not complete: it must define {lacking}")
 
 
 def _imported(path: str) -> Any:

@@ -22,6 +22,7 @@ PARTS = """
 
     from fltune.algorithms.base import Algorithm
     from fltune.algorithms.fedprox import FedProx
+    from fltune.federation.clock import RunningClock
     from fltune.federation.schedules import Schedule
     from fltune.parameters import parameter
     from fltune.participation.base import Participation
@@ -63,6 +64,9 @@ PARTS = """
         def __init__(self, lr: float = 1.0) -> None:
             self.lr = lr
 
+        def step(self, x, d, state, round):
+            return x - self.lr * d, state
+
     @dataclass(frozen=True)
     class Sends(Algorithm):
         up: float = parameter(0.5, "share of the entries that is sent")
@@ -86,6 +90,18 @@ PARTS = """
     class Net:
         def __init__(self, num_classes, build=1):
             pass
+
+    class NoDraw(Participation):
+        pass
+
+    class NoStep(ServerOptimizer):
+        pass
+
+    class NoFactor(Schedule):
+        pass
+
+    class NoSpeeds(RunningClock):
+        pass
 """
 
 
@@ -151,6 +167,21 @@ def _sections(raw):
         yield key
         if isinstance(value, dict):
             yield from (f"{key}.{below}" for below in _sections(value))
+
+
+@pytest.mark.parametrize(
+    ("raw", "method"),
+    [
+        ({"participation": {"kind": "parts_by_path:NoDraw"}}, "draw"),
+        ({"server": "parts_by_path:NoStep"}, "step"),
+        ({"client": {"schedule": "parts_by_path:NoFactor"}}, "__call__"),
+        ({"clock": "parts_by_path:NoSpeeds"}, "speeds"),
+        ({"participation": "fltune.participation.base:Participation"}, "draw"),
+    ],
+    ids=str,
+)
+def test_what_a_class_has_left_open_is_named(raw, method, parts):
+    assert problem_of(raw).endswith(f" is not complete: it must define {method}")
 
 
 def test_an_optimizer_of_torch_is_a_server_but_no_algorithm():

@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fltune.errors import ConfigError
 from fltune.federation.compression import BITS_PER_FLOAT, Compressor
 from fltune.federation.local import LocalProblem, LocalResult, LocalSGD
 from fltune.parameters import Checked, parameter
@@ -214,8 +215,13 @@ class Algorithm(Checked):
 
 
 def mean_gradient(result: LocalResult) -> Tensor:
-    """Return each client's mean plain gradient over its own K_i steps, [C, d]."""
-    assert result.gradient_sum is not None, "the local problem did not ask for gradient_sum"
+    """Return each client's mean plain gradient over its own K_i steps, [C, d].
+
+    Raises:
+        ConfigError: the local problem did not ask for it.
+    """
+    if result.gradient_sum is None:
+        raise ConfigError("algorithm: mean_gradient needs LocalProblem(..., gradient_sum=True)")
     return result.gradient_sum / result.steps.clamp(min=1).unsqueeze(1)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -127,7 +128,7 @@ class Clock(Checked):
 
 
 @dataclass(eq=False)
-class RunningClock(Clock):
+class RunningClock(Clock, ABC):
     """The rule above; subclasses say how quick clients are.
 
     The defaults are round numbers of a phone on a home network; no paper prescribes them.
@@ -137,9 +138,9 @@ class RunningClock(Clock):
 
     runs: ClassVar[bool] = True
 
+    @abstractmethod
     def speeds(self, round: int, clients: Tensor) -> Speeds:
         """Return the speeds of the clients of round t (ids int64 [C])."""
-        raise NotImplementedError
 
     def lasts(self, visit: Visit | None) -> float:
         """Return the seconds of the slowest client and the server."""

@@ -46,7 +46,8 @@ def check_problem(algorithm: base.Algorithm, problem: Any, clients: int, dimensi
         dimension: d.
 
     Raises:
-        ConfigError: it is none, or has a vector or number of another shape.
+        ConfigError: it is none, or has a vector or number of another shape, or a mu that pulls
+            toward nothing.
     """
     kind = f"algorithm: {type(algorithm).__name__}.local_problem"
     if not isinstance(problem, LocalProblem):
@@ -62,6 +63,8 @@ def check_problem(algorithm: base.Algorithm, problem: Any, clients: int, dimensi
                 f"{kind}: {name} has shape {list(value.shape)}; must be {shapes[0] or 'a number'} "
                 f"for all, or {shapes[1]} for the {clients} clients of a cohort"
             )
+    if problem.anchor is None and (isinstance(problem.mu, Tensor) or problem.mu != 0):
+        raise ConfigError(f"{kind}: mu needs an anchor, the point [d] that it pulls toward")
 
 
 def check_uplink(

@@ -6,6 +6,7 @@ Every schedule is a frozen dataclass, called with the 0-based round t and the to
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from fltune.parameters import Checked, parameter
@@ -24,12 +25,12 @@ SCHEDULES = Registry(
 )
 
 
-class Schedule(Checked):
+class Schedule(Checked, ABC):
     """A factor on a learning rate, as a function of the round."""
 
+    @abstractmethod
     def __call__(self, round: int, rounds: int) -> float:
         """Return the factor of 0-based round t out of T = ``rounds``."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

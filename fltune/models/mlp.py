@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from fltune.models.dropout import check_probability
 
 
-class Perceptron(nn.Module):
+class Perceptron(nn.Module, ABC):
     """Flatten - (Linear - a tail) for each hidden layer - Linear; a subclass says what the tail is.
 
     Args:
@@ -44,9 +45,9 @@ class Perceptron(nn.Module):
         layers.append(nn.Linear(width, num_classes, bias=bias))
         self.layers = nn.Sequential(*layers)
 
+    @abstractmethod
     def tail(self, depth: int, size: int, dropout: float) -> list[nn.Module]:
         """Return what follows the linear map of hidden layer ``depth``, 0-based."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [B, num_classes] for samples [B, *input_shape]."""

@@ -7,6 +7,7 @@ same cohorts, and it can say how long clients were away and how evenly they had 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def one_each(each: list[float] | None, otherwise: float, num_clients: int) -> Te
 
 
 @dataclass(eq=False)
-class Participation(Checked, Sampler[list[int]]):
+class Participation(Checked, Sampler[list[int]], ABC):
     """Base of all patterns: a sampler of cohorts, resumable, with its delays and counts.
 
     Subclasses are dataclasses of hyperparameters and implement :meth:`draw`. One that keeps
@@ -114,13 +115,13 @@ class Participation(Checked, Sampler[list[int]]):
         """Delays and time of the cohort just drawn; None unless ``asynchronous``."""
         return None
 
+    @abstractmethod
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return the ids of the clients active in round t, int64 [C], in any order.
 
         A list, an array and whole numbers of another width do as well. An id that stands twice
         counts twice, see :attr:`merges_repeats`.
         """
-        raise NotImplementedError
 
     @property
     def foreseeable(self) -> bool:

@@ -6,6 +6,7 @@ Rounds may be empty; the model then stays where it is, unless the method says ot
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -18,9 +19,9 @@ from fltune.participation.base import Participation, one_each
 class IndependentClients(Participation):
     """Base: subclasses say how likely each client is to take part in a round."""
 
+    @abstractmethod
     def probabilities(self, round: int) -> Tensor:
         """Return p_i of round t, float64 [N] in [0, 1]."""
-        raise NotImplementedError
 
     def draw(self, round: int, random: torch.Generator) -> Tensor:
         """Return the clients whose coin says yes."""

@@ -15,6 +15,7 @@ library optimizers from zero (``v0: 0``), and library Adam (``v0: 0, bias_correc
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -46,9 +47,9 @@ class Adaptive(ServerOptimizer):
         if self.bias_correction and self.v0 != 0:
             raise ValueError("bias_correction needs v0 = 0: it corrects a moment that starts at 0")
 
+    @abstractmethod
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         """Return the new v from the old one and D+^2."""
-        raise NotImplementedError
 
     def start(self, x: Tensor) -> State:
         """Return m = 0, v = v0 and k = 0."""

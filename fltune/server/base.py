@@ -10,6 +10,7 @@ between the two, and a model that has not moved yet would be validated.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -32,7 +33,7 @@ def is_state(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(v, Tensor) for v in value.values())
 
 
-class ServerOptimizer(L.Callback, Checked):
+class ServerOptimizer(L.Callback, Checked, ABC):
     """Base of all server optimizers: owns the state, leaves the arithmetic to :meth:`step`.
 
     Subclasses are dataclasses of hyperparameters. An empty round (no pseudo-gradient) is skipped
@@ -50,6 +51,7 @@ class ServerOptimizer(L.Callback, Checked):
         """Return the state before the first step; x [d] is the initial model."""
         return {}
 
+    @abstractmethod
     def step(self, x: Tensor, d: Tensor, state: State, round: int) -> tuple[Tensor, State]:
         """Return the moved model and the new state.
 
@@ -59,7 +61,6 @@ class ServerOptimizer(L.Callback, Checked):
             state: as the last step left it.
             round: 0-based t.
         """
-        raise NotImplementedError
 
     def learning_rate(self, round: int) -> float:
         """Return the server learning rate eta_g of round t."""

@@ -12,6 +12,7 @@ nu = 0 or beta = 0 is FedAvg with server rate eta; nu = 1 is FedAvgM; nu = beta 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -28,9 +29,9 @@ class QuasiHyperbolic(ServerOptimizer):
     State: the momentum buffer d [d], zero at first and carried over every change of coefficients.
     """
 
+    @abstractmethod
     def coefficients(self, round: int) -> tuple[float, float, float]:
         """Return (eta, beta, nu) of round t."""
-        raise NotImplementedError
 
     def learning_rate(self, round: int) -> float:
         """Return eta of round t."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from quadratics import A, B, fit, quadratics
 
-from fltune.algorithms.base import Algorithm, weighted_sum
+from fltune.algorithms.base import Algorithm, mean_gradient, weighted_sum
 from fltune.errors import ConfigError
 from fltune.federation.compression import TopK
 from fltune.federation.local import LocalProblem
@@ -36,6 +36,13 @@ class Says(Algorithm):
         update = x - result.end
         more = {name: make(update) for name, make in self.more.items()}
         return {"update": update, **more}, client
+
+
+class MeansGradients(Algorithm):
+    """Asks for gradients only afterwards."""
+
+    def uplink(self, x, server, client, result, info):
+        return {"update": mean_gradient(result)}, client
 
 
 class SaysTwo(Says):
@@ -114,6 +121,11 @@ def test_the_result_of_aggregate_is_a_pair(change, found):
         run(Returns(change=change))
 
 
+def test_gradients_have_to_be_asked_for():
+    with pytest.raises(ConfigError, match=r"mean_gradient needs LocalProblem\(.*gradient_sum=True"):
+        run(MeansGradients())
+
+
 def test_no_pseudo_gradient_and_new_state_are_a_result():
     recorded = run(Returns(change=lambda d, state, message: (None, {"last": d})))
     assert recorded.d == [None, None, None]
@@ -180,6 +192,11 @@ ROWS = r"client_state has 'mine'; .* with a row for each of 2 clients, \[2, 2\];
             "local_problem",
             lambda p: replace(p, mu=torch.ones(2)),
             r"local_problem: mu has shape \[2\]; must be a number for all, or \[2, 1\] for the 2",
+        ),
+        (
+            "local_problem",
+            lambda p: replace(p, anchor=None),
+            r"local_problem: mu needs an anchor, the point \[d\] that it pulls toward",
         ),
         ("uplink", lambda s: s[0], r"uplink must return \(message, state\), .*; found a dict"),
         (
