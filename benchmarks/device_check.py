@@ -47,6 +47,7 @@ from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
 from fltune.federation.pack import Pack
 from fltune.federation.pack_members import Member
+from fltune.federation.precision import FULL, products
 from fltune.federation.quiet import quiet
 from fltune.federation.strategies import candidates
 from fltune.server.fedgm import FedSGD
@@ -310,7 +311,8 @@ def main(words: Sequence[str] | None = None) -> int:
     clock = Clock(args.budget)
     about = described(device)
     print(*(f"{name}: {value}" for name, value in about.items()), sep="\n")
-    found = check(device, args.quick, clock)
+    with products(FULL):
+        found = check(device, args.quick, clock)
     record = {**about, "quick": args.quick, "spent": clock.spent, **found}
     args.output.write_text(json.dumps(record, indent=1) + "\n")
     print(f"{clock.spent:.0f} s; all of it is in {args.output}")

@@ -248,8 +248,8 @@ class Experiment(Section):
     )
     precision: Literal["full", "tf32", "bf16"] = Field(
         "full",
-        description="of products in model and gradients; full: dtype's own; tf32: coarser matrix "
-        "products, device cuda only; bf16: bfloat16; parameters and updates stay float32",
+        description="of products in model and gradients; full: dtype's own; tf32: factors of "
+        "10 bits, device cuda only; bf16: bfloat16; parameters and updates stay float32",
     )
     batch_norm: Literal["refuse", "batch_statistics", "average"] = Field(
         "refuse", description="what becomes of a model's running statistics"

@@ -24,7 +24,7 @@ from fltune.federation.local import LocalSGD
 from fltune.federation.losses import LOSSES
 from fltune.federation.pack import MERGED, Pack
 from fltune.federation.pack_members import Member
-from fltune.federation.precision import matrix_products
+from fltune.federation.precision import products
 from fltune.federation.quiet import quiet
 from fltune.federation.strategies import STRATEGIES, choose_strategy
 from fltune.keyed import Keyed
@@ -206,7 +206,7 @@ class _Packing:
         if self.runs:
             first = self.experiments[0]
             pack = Pack(list(self.runs), self._leave, self._stop)
-            with quiet(), matrix_products(first.precision):
+            with quiet(), products(first.precision):
                 build_trainer(first, []).fit(pack, self.source)
         for member, (place, _) in self.runs.items():
             if member.error is not None:

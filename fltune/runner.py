@@ -27,7 +27,7 @@ from fltune.federation import (
 from fltune.federation.evaluation import ClientScores, Columns
 from fltune.federation.history import Row
 from fltune.federation.interrupted import interruptible
-from fltune.federation.precision import matrix_products
+from fltune.federation.precision import products
 from fltune.federation.processes import Number, Processes
 from fltune.federation.quiet import quiet
 from fltune.participation.trace import record, trace_suffix, write_rounds
@@ -193,7 +193,7 @@ def run(
     helping = Processes(processes)
     built = build(experiment, on_row, [helping], checkpoint, data)
     started = time.perf_counter()
-    with quiet(), interruptible(), matrix_products(experiment.precision):
+    with quiet(), interruptible(), products(experiment.precision):
         built.trainer.fit(
             built.module,
             built.datamodule,

@@ -3,9 +3,9 @@
 Only products become coarser: those of forward, backward and evaluation. Parameters, local updates,
 messages, aggregation and the server's step stay in the model's type, float32.
 
-``tf32`` lets a CUDA device round the factors of matrix products to 10 bits; torch's convolutions do
-so by themselves. ``bf16`` is torch's autocast to bfloat16, which knows which operations bear its 8
-bits; losses are taken in float32.
+``tf32`` lets a CUDA device round the factors of matrix products and convolutions to 10 bits; torch
+does so for convolutions unless told otherwise. ``bf16`` is torch's autocast to bfloat16, which
+knows which operations bear its 8 bits; losses are taken in float32.
 """
 
 from __future__ import annotations
@@ -50,12 +50,17 @@ def output_of(forward: Callable[[Tensor], Any], x: Tensor, precision: str) -> An
 
 
 @contextmanager
-def matrix_products(precision: str) -> Iterator[None]:
-    """Let float32 matrix products on CUDA be coarse for a while, where ``precision`` is tf32."""
-    before = torch.get_float32_matmul_precision()
-    if precision == TF32:
-        torch.set_float32_matmul_precision("high")
+def products(precision: str) -> Iterator[None]:
+    """Let float32 products on CUDA be coarse for a while if ``precision`` is tf32, else exact.
+
+    Whatever the program around has asked torch for: a run's numbers follow from its config.
+    """
+    matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    coarse = precision == TF32
+    torch.set_float32_matmul_precision("high" if coarse else "highest")
+    torch.backends.cudnn.allow_tf32 = coarse
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(matrices)
+        torch.backends.cudnn.allow_tf32 = convolutions

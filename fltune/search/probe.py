@@ -15,7 +15,7 @@ import lightning as L
 import torch
 
 from fltune.experiment import Experiment
-from fltune.federation.precision import matrix_products
+from fltune.federation.precision import products
 from fltune.federation.quiet import quiet
 from fltune.packing import run_pack
 from fltune.runner import Run, build
@@ -139,7 +139,7 @@ def _timed(experiment: Experiment, enough: Callable[[list[float]], bool]) -> tup
     watch = _watch(experiment)
     laps = _Laps(watch, enough)
     built: Run = build(experiment, callbacks=[laps])
-    with quiet(), matrix_products(experiment.precision):
+    with quiet(), products(experiment.precision):
         built.trainer.fit(built.module, built.datamodule)
         laps.building += watch.lap()
         built.trainer.test(built.module, built.datamodule, verbose=False)

@@ -12,7 +12,7 @@ from fltune.experiment import Experiment
 from fltune.federation import LocalProblem, LocalSGD, LocalSolver
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.losses import cross_entropy
-from fltune.federation.precision import matrix_products
+from fltune.federation.precision import products
 from fltune.federation.strategies import candidates, choose_strategy
 from fltune.packing import pack_key, run_pack
 from fltune.runner import run
@@ -121,10 +121,36 @@ def test_what_does_not_go_together(raw, message):
     assert caught.value.problems == [message]
 
 
-def test_tf32_is_torchs_setting_for_a_while():
-    before = torch.get_float32_matmul_precision()
-    with matrix_products("tf32"):
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before
-    with matrix_products("bf16"):
-        assert torch.get_float32_matmul_precision() == before
+def torchs():
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+@pytest.fixture(params=[("highest", True), ("medium", False)], ids=["torch's own", "somebody's"])
+def before(request):
+    kept = torchs()
+    torch.set_float32_matmul_precision(request.param[0])
+    torch.backends.cudnn.allow_tf32 = request.param[1]
+    yield request.param
+    torch.set_float32_matmul_precision(kept[0])
+    torch.backends.cudnn.allow_tf32 = kept[1]
+
+
+def test_torchs_settings_are_those_of_the_run_for_a_while(before):
+    settings = {"full": ("highest", False), "bf16": ("highest", False), "tf32": ("high", True)}
+    for precision, wanted in settings.items():
+        with products(precision):
+            assert torchs() == wanted
+        assert torchs() == before
+
+
+def test_a_run_is_exact_whatever_the_program_around_asked_torch_for(before, monkeypatch):
+    seen, solve = [], LocalSolver.solve
+
+    def noted(*args, **rest):
+        seen.append(torchs())
+        return solve(*args, **rest)
+
+    monkeypatch.setattr(LocalSolver, "solve", noted)
+    run(experiment(rounds=1))
+    run_pack([experiment(rounds=1), experiment(rounds=1, server={"name": "fedgm", "lr": 0.5})])
+    assert set(seen) == {("highest", False)}
