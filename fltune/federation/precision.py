@@ -53,14 +53,19 @@ def output_of(forward: Callable[[Tensor], Any], x: Tensor, precision: str) -> An
 def products(precision: str) -> Iterator[None]:
     """Let float32 products on CUDA be coarse for a while if ``precision`` is tf32, else exact.
 
-    Whatever the program around has asked torch for: a run's numbers follow from its config.
+    Whatever the program around has asked torch for: a run's numbers follow from its config. So
+    cuDNN takes no algorithm whose sums come in another order each time, and none by the clock.
     """
-    matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    coarse = precision == TF32
-    torch.set_float32_matmul_precision("high" if coarse else "highest")
-    torch.backends.cudnn.allow_tf32 = coarse
+    cudnn, coarse = torch.backends.cudnn, precision == TF32
+    wanted = {"allow_tf32": coarse, "deterministic": True, "benchmark": False}
+    before = {name: getattr(cudnn, name) for name in wanted}
+    matrices = torch.get_float32_matmul_precision()
     try:
+        torch.set_float32_matmul_precision("high" if coarse else "highest")
+        for name, value in wanted.items():
+            setattr(cudnn, name, value)
         yield
     finally:
         torch.set_float32_matmul_precision(matrices)
-        torch.backends.cudnn.allow_tf32 = convolutions
+        for name, value in before.items():
+            setattr(cudnn, name, value)

@@ -122,22 +122,30 @@ def test_what_does_not_go_together(raw, message):
 
 
 def torchs():
-    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    cudnn = torch.backends.cudnn
+    convolutions = (cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark)
+    return torch.get_float32_matmul_precision(), *convolutions
 
 
-@pytest.fixture(params=[("highest", True), ("medium", False)], ids=["torch's own", "somebody's"])
+def tell_torch(matrices, *convolutions):
+    torch.set_float32_matmul_precision(matrices)
+    for name, value in zip(("allow_tf32", "deterministic", "benchmark"), convolutions, strict=True):
+        setattr(torch.backends.cudnn, name, value)
+
+
+EXACT, COARSE = ("highest", False, True, False), ("high", True, True, False)
+
+
+@pytest.fixture(params=[("highest", True, False, False), ("medium", False, False, True)])
 def before(request):
     kept = torchs()
-    torch.set_float32_matmul_precision(request.param[0])
-    torch.backends.cudnn.allow_tf32 = request.param[1]
+    tell_torch(*request.param)
     yield request.param
-    torch.set_float32_matmul_precision(kept[0])
-    torch.backends.cudnn.allow_tf32 = kept[1]
+    tell_torch(*kept)
 
 
 def test_torchs_settings_are_those_of_the_run_for_a_while(before):
-    settings = {"full": ("highest", False), "bf16": ("highest", False), "tf32": ("high", True)}
-    for precision, wanted in settings.items():
+    for precision, wanted in {"full": EXACT, "bf16": EXACT, "tf32": COARSE}.items():
         with products(precision):
             assert torchs() == wanted
         assert torchs() == before
@@ -153,4 +161,4 @@ def test_a_run_is_exact_whatever_the_program_around_asked_torch_for(before, monk
     monkeypatch.setattr(LocalSolver, "solve", noted)
     run(experiment(rounds=1))
     run_pack([experiment(rounds=1), experiment(rounds=1, server={"name": "fedgm", "lr": 0.5})])
-    assert set(seen) == {("highest", False)}
+    assert set(seen) == {EXACT}
