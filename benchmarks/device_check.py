@@ -10,7 +10,8 @@ and says so. All that it finds goes into one JSON file:
 - ``correctness``: each strategy on the device, in both precisions, beside the strategy ``loop`` on
   the CPU in float64: the largest difference of models after two rounds, relative to how far the
   parameters have moved. Exit status 1 where one is above its tolerance.
-- ``speed``: rounds per second of the workloads of ``rounds.py``, by strategy.
+- ``speed``: rounds per second of the workloads of ``rounds.py``, by strategy; ``compiled`` (with CUDA
+  graphs, on a GPU) comes last, if a compiler is there, for what is left of the time.
 - ``packing``: rounds per second of 1, 8 and 64 runs that differ in their rates, as one computation.
 
 With a GPU the latter two also have the peak of its memory, and how busy it was.
@@ -43,13 +44,14 @@ from fltune.algorithms.fedavg import FedAvg
 from fltune.algorithms.scaffold import Scaffold
 from fltune.data.federated import FederatedData
 from fltune.federation import DivergenceGuard, FederatedDataModule, FederatedModule, History
+from fltune.federation.compiled import check_compiler
 from fltune.federation.local import LocalSGD
 from fltune.federation.losses import cross_entropy
 from fltune.federation.pack import Pack
 from fltune.federation.pack_members import Member
 from fltune.federation.precision import FULL, products
 from fltune.federation.quiet import quiet
-from fltune.federation.strategies import candidates
+from fltune.federation.strategies import COMPILED, candidates
 from fltune.server.fedgm import FedSGD
 
 BUDGET = 360.0
@@ -171,7 +173,7 @@ def difference(
         made.time_rounds(workload.rounds - 1)
         return made.module.x.double().cpu()
 
-    start = parameters_to_vector(workload.initial_network().parameters()).double()
+    start = parameters_to_vector(workload.initial_network().parameters()).detach().double()
     exact = model("loop", "cpu", torch.float64)
     move = (exact - start).abs().max()
     found = float((model(strategy, device, dtype) - exact).abs().max() / move)
@@ -255,26 +257,43 @@ def check(device: str, quick: bool, clock: Clock) -> dict[str, list[Measured]]:
         found[part].append(row)
         print(part, *(f"{name}={short(value)}" for name, value in row.items()), flush=True)
 
-    for (name, workload), algorithm in itertools.product(CHECKED.items(), ALGORITHMS):
+    def note_right(model: str, algorithm: str, strategy: str, dtype: torch.dtype) -> None:
+        measure = partial(difference, CHECKED[model], algorithm, strategy, device, dtype)
+        names = {"model": model, "algorithm": algorithm, "strategy": strategy}
+        note("correctness", measure, **names, dtype=str(dtype).removeprefix("torch."))
+
+    def note_speed(name: str, data: FederatedData, strategy: str) -> None:
+        measure = partial(speed, workloads[name], data, strategy, device)
+        note("speed", measure, workload=name, strategy=strategy)
+
+    for (model, workload), algorithm in itertools.product(CHECKED.items(), ALGORITHMS):
         known = candidates(workload.network(), cross_entropy)
         for strategy, dtype in itertools.product(known, TOLERANCE):
-            note(
-                "correctness",
-                partial(difference, workload, algorithm, strategy, device, dtype),
-                **{"model": name, "algorithm": algorithm, "strategy": strategy},
-                dtype=str(dtype).removeprefix("torch."),
-            )
+            note_right(model, algorithm, strategy, dtype)
     workloads = {n: shrunk(w) if quick else w for n, w in WORKLOADS.items() if n != "W3x20"}
     for name, workload in workloads.items():
         data = workload.data()
         for strategy in candidates(workload.network(), cross_entropy):
-            measure = partial(speed, workload, data, strategy, device)
-            note("speed", measure, workload=name, strategy=strategy)
+            note_speed(name, data, strategy)
     data = workloads["W3"].data()
     for runs in PACKS[: 2 if quick else None]:
         measure = partial(packing, workloads["W3"], data, runs, device)
         note("packing", measure, workload="W3", runs=runs)
+    if not quick and can_compile():  # it takes what is left of the budget, and maybe all of it
+        for model in CHECKED:
+            note_right(model, "FedAvg", COMPILED, torch.float32)
+        for name in ("W3", "W1"):
+            note_speed(name, workloads[name].data(), COMPILED)
     return found
+
+
+def can_compile() -> bool:
+    """Whether there is a compiler for the strategy ``compiled``."""
+    try:
+        check_compiler()
+    except ValueError:
+        return False
+    return True
 
 
 def short(value: Any) -> str:

@@ -1,8 +1,9 @@
 """The strategy ``stacked`` with its gradients compiled by ``torch.compile``.
 
 A small network's step is mostly overhead: of each operation of forward and backward, and of writing
-what lies in between. Compiled it is a few loops. The first rounds wait for the compiler, in each
-process that trains, so that nobody takes this strategy but who asks for it.
+what lies in between. Compiled it is a few loops; on a CUDA device they are launched together, as a
+CUDA graph. The first rounds wait for the compiler, in each process that trains, so that nobody
+takes this strategy but who asks for it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def solve_compiled(
         ConfigError: the network's forward, or the loss, cannot be compiled.
     """
     if losses not in network.compiled:
-        network.compiled[losses] = _compile(batched_gradient(network, losses))
+        graphs = problem.start.device.type == "cuda"
+        network.compiled[losses] = _compile(batched_gradient(network, losses), graphs)
     gradient = network.compiled[losses]
     return solve_stacked(network, losses, data, problem, plan, sgd, lr, keys, gradient)
 
@@ -62,7 +64,9 @@ def check_compiler() -> None:
         )
 
 
-def _compile(gradient: Gradient) -> Gradient:
+def _compile(gradient: Gradient, graphs: bool) -> Gradient:
+    """Return a gradient compiled; with ``graphs``, what it returns is gone at the next call."""
+
     def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         return gradient(*inputs)
 
@@ -71,7 +75,8 @@ def _compile(gradient: Gradient) -> Gradient:
     own = FunctionType(
         call.__code__.replace(), call.__globals__, closure=call.__closure__, name=call.__name__
     )
-    compiled: Callable[..., Any] = torch.compile(own, dynamic=True, fullgraph=True)
+    mode = "reduce-overhead" if graphs else None
+    compiled: Callable[..., Any] = torch.compile(own, dynamic=True, fullgraph=True, mode=mode)
     largest = 1
 
     def padded(*inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,6 +88,8 @@ def _compile(gradient: Gradient) -> Gradient:
         place = torch.arange(largest, device=inputs[0].device)
         place = torch.where(place < clients, place, 0)
         try:
+            if graphs:
+                torch.compiler.cudagraph_mark_step_begin()
             gradients, losses = compiled(*(value.index_select(0, place) for value in inputs))
         except (
             torch._dynamo.exc.TorchDynamoException,

@@ -1,6 +1,7 @@
 """``compiled`` is ``stacked``; compiling takes up to a minute and a half, so those are slow."""
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from fltune import Experiment
 from fltune.errors import ConfigError
 from fltune.federation import LocalSolver
+from fltune.federation.compiled import _compile
 from fltune.federation.flat import FlatNetwork
 from fltune.federation.losses import cross_entropy
 from fltune.federation.strategies import candidates
@@ -44,20 +46,53 @@ def test_compiled_is_stacked_with_uneven_cohorts_dropout_and_momentum():
     assert pickle.loads(pickle.dumps(network)).compiled == {}
 
 
-def test_a_shrinking_cohort_is_one_size_to_the_compiler(monkeypatch):
-    sizes = []
+class Graphs:
+    """What ``torch.compile`` makes of a function on CUDA, as far as its caller sees it.
 
-    def uncompiled(gradient, **options):
+    The outputs of a call lie where those of the call before lay, which are gone by then.
+    """
+
+    def __init__(self, monkeypatch):
+        self.sizes, self.modes, self.marks, self.memory = [], [], 0, {}
+        monkeypatch.setattr(torch, "compile", self.compile)
+        monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", self.mark)
+
+    def mark(self):
+        self.marks += 1
+
+    def compile(self, gradient, mode, **options):
+        self.modes.append(mode)
+
         def call(*inputs):
-            sizes.extend(len(value) for value in inputs)
-            return gradient(*inputs)
+            self.sizes.extend(len(value) for value in inputs)
+            results = gradient(*inputs)
+            return tuple(map(self.kept, range(len(results)), results))
 
         return call
 
-    monkeypatch.setattr(torch, "compile", uncompiled)
+    def kept(self, place, result):
+        key = (place, result.shape)
+        return self.memory.setdefault(key, torch.empty_like(result)).copy_(result)
+
+
+def test_a_shrinking_cohort_is_one_size_to_the_compiler(monkeypatch):
+    compiler = Graphs(monkeypatch)
     setting = Setting(SGDS["all"], dropping, sizes=list(range(1, 40, 3)))
     assert_same(setting.solve("compiled"), setting.solve("stacked"))
-    assert set(sizes) == {16}
+    assert set(compiler.sizes) == {16}
+    assert (compiler.modes, compiler.marks) == ([None], 0)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_no_step_needs_what_the_graph_of_a_step_before_has_returned(problem, monkeypatch):
+    compiler = Graphs(monkeypatch)
+    there = partial(_compile, graphs=True)
+    monkeypatch.setattr("fltune.federation.compiled._compile", lambda g, graphs: there(g))
+    setting = Setting(SGDS["all"], dropping)
+    asked = PROBLEMS[problem](setting)
+    assert_same(setting.solve("compiled", asked), setting.solve("stacked", asked))
+    assert compiler.modes == ["reduce-overhead"]
+    assert compiler.marks * 5 == len(compiler.sizes)  # before each call of five arguments
 
 
 @pytest.mark.slow
