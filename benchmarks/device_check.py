@@ -10,8 +10,8 @@ and says so. All that it finds goes into one JSON file:
 - ``correctness``: each strategy on the device, in both precisions, beside the strategy ``loop`` on
   the CPU in float64: the largest difference of models after two rounds, relative to how far the
   parameters have moved. Exit status 1 where one is above its tolerance.
-- ``speed``: rounds per second of the workloads of ``rounds.py``, by strategy; ``compiled`` (with CUDA
-  graphs, on a GPU) comes last, if a compiler is there, for what is left of the time.
+- ``speed``: rounds per second of the workloads of ``rounds.py``, by strategy; if there is a
+  compiler ``compiled`` comes last, for what is left of the time (on a GPU with CUDA graphs).
 - ``packing``: rounds per second of 1, 8 and 64 runs that differ in their rates, as one computation.
 
 With a GPU the latter two also have the peak of its memory, and how busy it was.
