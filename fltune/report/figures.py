@@ -352,7 +352,7 @@ def hover(candidate: Candidate) -> str:
 def partition_picture(report: Report) -> Picture:
     """Return who holds what, once for each different partition of the methods."""
     from fltune.pieces import load_data
-    from fltune.report.partition_plot import figure, title
+    from fltune.report.partition_plot import view
 
     found: list[tuple[tuple[DataSection, int], list[str]]] = []
     for row in report.rows:
@@ -374,10 +374,7 @@ def partition_picture(report: Report) -> Picture:
         except FltuneError as error:
             views.append(View(label, f"The data cannot be loaded here: {error}"))
             continue
-        lines = title(section, seed, data)
-        drawn = figure(data, lines).update_layout(title=None)
         # a long label is cut off in the choice of views
         whose = f" Of {label}." if len(found) > 1 else ""
-        text = ". ".join(lines) + f".{whose}{more}"
-        views.append(View(label, text, styled(drawn, height=560)))
+        views.append(view(label, section, seed, data, f"{whose}{more}"))
     return Picture("partition", "Who holds what", "methods", views)

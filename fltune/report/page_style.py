@@ -53,6 +53,7 @@ p, li, dd, figcaption { max-width: 70ch; overflow-wrap: anywhere; }
 .note, figcaption { color: var(--faint); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+.annotation-text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }
 th, td { text-align: right; vertical-align: top; padding: .4rem .7rem;
   border-bottom: 1px solid var(--line); white-space: nowrap; }
 th.text, td.text { text-align: left; }

@@ -21,6 +21,8 @@ from fltune.errors import ConfigError
 from fltune.experiment import DataSection, Experiment
 from fltune.extras import require
 from fltune.pieces import load_data
+from fltune.report import parts
+from fltune.report.figures import Picture, View, styled
 from fltune.schema import Component
 
 BUBBLE_CLIENTS, BUBBLE_CLASSES = 100, 40
@@ -55,14 +57,40 @@ def plot_partition(experiments: Sequence[Experiment], out: str | Path) -> None:
     if any((e.data, e.seed) != (section, seed) for e in experiments):
         raise ConfigError("the methods have different data; say whose to draw with --method")
     data = load_data(section, seed)
-    drawn = figure(data, title(section, seed, data))
     try:
         if out.suffix == ".html":
-            drawn.write_html(out, include_plotlyjs=True, div_id="partition")
+            out.write_text(_page(view("", section, seed, data)), encoding="utf-8")
         else:
+            drawn = figure(data, title(section, seed, data))
             drawn.write_image(out, width=1200, height=700)
     except Exception as error:  # disk, or the browser that kaleido drives: the user's to mend
         raise ConfigError(f"--out: {out} cannot be written: {error}") from error
+
+
+def view(label: str, section: DataSection, seed: int, data: FederatedData, note: str = "") -> View:
+    """Return the chart for a page, which says in words what is drawn.
+
+    Args:
+        label: whose data it is.
+        section, seed: what the data were loaded by.
+        data: the federated data.
+        note: sentences at the end.
+    """
+    lines = title(section, seed, data)
+    drawn = styled(figure(data, lines).update_layout(title=None), height=560)
+    return View(label, f"{'. '.join(lines)}.{note}", drawn)
+
+
+def _page(drawn: View) -> str:
+    picture = Picture("partition", "Classes and sizes", "data", [drawn])
+    return parts.document(
+        "Who holds what",
+        "",
+        {"clients": ("The clients", parts.figure(picture))},
+        [picture],
+        "Made by fltune plot partition.",
+        skip=("clients", "the picture"),
+    )
 
 
 def title(section: DataSection, seed: int, data: FederatedData) -> list[str]:

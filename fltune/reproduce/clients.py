@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fltune.experiment import Experiment
 from fltune.pieces import build_module, load_data
 from fltune.report.figures import Picture, View, styled
-from fltune.report.partition_plot import figure, title
+from fltune.report.partition_plot import view
 from fltune.reproduce.computed import Computed, Setup
 
 SHOWN = 20
@@ -33,9 +33,7 @@ def label_histogram(setup: Setup) -> Computed:
         values[f"{label}: share of a client's three largest classes"] = [three]
         values[f"{label}: largest client over the smallest"] = [uneven]
         rows.append((label, str(data.num_clients), f"{three:.3f}", f"{uneven:.2f}"))
-        lines = title(world.data, world.seed, data)
-        drawn = styled(figure(data, lines).update_layout(title=None), height=560)
-        views.append(View(label, ". ".join(lines) + ".", drawn))
+        views.append(view(label, world.data, world.seed, data))
     heads = ("data", "clients", "share of the three largest classes", "largest / smallest client")
     pictures = [Picture("histogram", "Who holds what", "data", views)]
     return Computed(values, heads, rows, pictures, seeds=1)

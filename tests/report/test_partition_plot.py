@@ -76,6 +76,9 @@ def test_html_is_self_contained_and_reproducible(tmp_path):
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert text == (tmp_path / "b.html").read_text(encoding="utf-8")
     assert 'src="http' not in text
+    assert 'name="viewport"' in text
+    assert "prefers-color-scheme: dark" in text
+    assert ". ".join(title(chosen.data, chosen.seed, load_data(chosen.data, chosen.seed))) in text
 
 
 def test_different_data_need_a_choice(tmp_path):
