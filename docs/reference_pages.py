@@ -15,9 +15,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from fltune import dotted
 from fltune.algorithms import ALGORITHMS
@@ -48,7 +49,12 @@ KIND_TITLES = {
 """Title, dotted section and the key that names the component, by what ``list`` calls the kind."""
 
 SECTIONS = {
-    "experiment": (Experiment, "One run. The other sections stand beside these keys."),
+    "experiment": (
+        Experiment,
+        "One run: these keys beside the sections `data`, `model`, `participation`, `client`, "
+        "`algorithm`, `server`, `compression`, `work`, `delays` and `clock`. What a section takes "
+        "is told below or on its component's own page.",
+    ),
     "data": (DataSection, "Beside the keys of the data set."),
     "search": (SearchSettings, "The budget, and how winners are chosen."),
     "tracking": (Tracking, "Where the record goes."),
@@ -237,7 +243,7 @@ def _keys() -> str:
     lines += ["## The file", "", *_table(("section", "what it holds"), rows), ""]
     for name, (model, what) in SECTIONS.items():
         rows = [
-            (f"`{key}`", _shown(field.get_default(call_default_factory=True)), field.description)
+            (f"`{key}`", _shown(field.get_default(call_default_factory=True)), _said(field))
             for key, field in model.model_fields.items()
             if field.description
         ]
@@ -248,6 +254,20 @@ def _keys() -> str:
     ]
     lines += ["## client", "", "The clients' local SGD.", ""]
     return "\n".join([*lines, *_table(("key", "default", "range", "what it is"), rows), ""])
+
+
+def _said(field: FieldInfo) -> str:
+    """Return what a key is and, where it takes one of a few words, which."""
+    words = ", ".join(f"`{word}`" for word in _words(field.annotation))
+    return f"{field.description}. One of {words}" if words else str(field.description)
+
+
+def _words(annotation: Any) -> list[Any]:
+    """Return the words that a type allows; none where it allows other values, null apart."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    return _words(parts[0]) if len(parts) == 1 else []
 
 
 def _parameters(parameters: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -103,9 +103,9 @@ class DataSection(Component):
     )
     val_from: Literal["pool", "clients", "test"] = Field(
         "pool",
-        description="who holds them out: one pool, before samples are dealt; or every client, of "
-        "its own, so that each can be asked; or nobody: the test samples choose too, as in papers "
-        "that select by test accuracy, and scores are too good",
+        description="who holds them out. pool: nobody, they are drawn before any is dealt; "
+        "clients: every client, of its own, so that each can be asked; test: none are held out, "
+        "the test samples choose, as in papers that select by test accuracy: scores are too good",
     )
     resplit: Annotated[list[Real] | None, BeforeValidator(_shares)] = Field(
         None,
@@ -201,7 +201,8 @@ class Experiment(Section):
         Field(default="mlp", validate_default=True)
     )
     loss: Annotated[str, BeforeValidator(_known_loss)] = Field(
-        "cross_entropy", description="per-sample loss, by name or import path"
+        "cross_entropy",
+        description="per-sample loss: cross_entropy, squared_error, or an import path",
     )
     participation: SerializeAsAny[
         Annotated[Component, BeforeValidator(Named(PARTICIPATION, key="kind", default="full"))]
@@ -242,9 +243,10 @@ class Experiment(Section):
     )
     strategy: Literal["auto", "fastest", "loop", "stacked", "dense", "compiled"] = Field(
         "auto",
-        description="how the local solver works through a cohort; auto: by the model; fastest: by "
-        "the clock, so that the last digits may differ from machine to machine; compiled: stacked "
-        "by torch.compile",
+        description="how the local solver works through a cohort. loop: one client after another; "
+        "stacked: all at once, by torch.vmap; dense: all at once, by hand, for chains of dense "
+        "layers; compiled: stacked by torch.compile; auto: by the model; fastest: by the clock, so "
+        "that the last digits may differ from machine to machine",
     )
     precision: Literal["full", "tf32", "bf16"] = Field(
         "full",
@@ -252,7 +254,10 @@ class Experiment(Section):
         "10 bits, device cuda only; bf16: bfloat16; parameters and updates stay float32",
     )
     batch_norm: Literal["refuse", "batch_statistics", "average"] = Field(
-        "refuse", description="what becomes of a model's running statistics"
+        "refuse",
+        description="what becomes of running statistics, as of BatchNorm. refuse: such a model is "
+        "an error; batch_statistics: none are kept, evaluation normalises by its batch too; "
+        "average: they are averaged like the clients' models",
     )
 
     @model_validator(mode="after")

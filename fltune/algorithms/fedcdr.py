@@ -67,7 +67,7 @@ class FedCDR(Algorithm):
     )
     init: str = parameter(
         "consensus",
-        "consensus: all at x^0; prox_mean: a first visit by all; prox_server_x0: biased, see above",
+        "consensus: all at x^0; prox_mean: a first visit by all; prox_server_x0: a wrong limit",
         choices=("consensus", "prox_mean", "prox_server_x0"),
     )
 

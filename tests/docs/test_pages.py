@@ -126,6 +126,13 @@ def test_every_component_has_its_place(pages):
             assert all(f"| `{p['name']}` |" in text for p in entry["parameters"])
 
 
+def test_the_page_of_keys_says_which_words_a_key_takes(pages):
+    rows = dict(re.findall(r"^\| `(\w+)` \|(.*)$", pages["docs/reference/keys.md"], re.MULTILINE))
+    assert all(f"`{word}`" in rows["scheduler"] for word in ("none", "asha", "hyperband", "median"))
+    assert all(f"`{word}`" in rows["select"] for word in ("last", "best", "mean"))
+    assert "One of" not in rows["pack"]  # a number, too
+
+
 def test_a_method_page_has_what_a_reader_needs(pages):
     for entry in listing("algorithms"):
         text = pages[f"docs/algorithms/{entry['name']}.md"]
