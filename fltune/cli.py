@@ -87,7 +87,7 @@ def resume(name: Name, settings: Sets = None, quiet: Quiet = False, as_json: Jso
 @app.command(epilog=examples("extend"))
 def extend(
     name: Name,
-    trials: Annotated[int, typer.Option(help="so many more trials per method", min=0)] = 0,
+    trials: Annotated[int, typer.Option(help="further trials per method", min=0)] = 0,
     settings: Sets = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -183,7 +183,9 @@ def reproduce(
             help="a file's name or an id, such as fedgm-fig5; or all", show_default=False
         ),
     ],
-    mini: Annotated[bool, typer.Option("--mini", help="its small variant; all: every one")] = False,
+    mini: Annotated[
+        bool, typer.Option("--mini", help="the small variant; with all: every small variant")
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="fresh seeds per winner; default: as the file says", min=1)
     ] = None,
@@ -191,7 +193,7 @@ def reproduce(
     spaces: Annotated[Path, typer.Option(help="folder of the experiments")] = Path("search_spaces"),
     out: Annotated[Path, typer.Option(help="folder of the pages")] = Path("reproductions"),
     record: Annotated[
-        Path | None, typer.Option(help="docs folder whose page of measured results to renew")
+        Path | None, typer.Option(help="docs folder in which to renew the page of measured results")
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -231,8 +233,8 @@ def run(
     processes: Annotated[
         str,
         typer.Option(
-            help="how many share the clients' work; auto: one for each free core, if the run is "
-            "long enough. The numbers are the same with any"
+            help="processes that share the clients' work; auto: one for each free core, if the run "
+            "is long enough. The results do not depend on it"
         ),
     ] = "auto",
     as_json: Json = False,

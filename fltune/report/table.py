@@ -19,7 +19,7 @@ from fltune.search.edges import Edge
 
 ALIKE = 3
 """Methods of the same budget from which it is said once for all of them."""
-ALL_EQUAL = "all equal: by the same on every seed, so that no p can be told"
+ALL_EQUAL = "all equal: the same difference on every seed, so there is no p"
 
 
 def short(value: Any) -> str:

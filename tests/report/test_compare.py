@@ -259,7 +259,7 @@ def test_a_difference_that_is_the_same_on_every_seed_has_no_p_in_any_file(make_r
     assert (row["difference_low"], row["difference_high"], row["p"]) == ("", "", "")
     assert "$-0.0028$ (no $p$: all equal)" in as_latex(report)
     assert "-0.0028 (all equal)" in as_html(report)
-    assert "so that no p can be told" in as_html(report)
+    assert "so there is no p" in as_html(report)
     assert report.as_json()["methods"]["B"]["against_best"]["p"] is None
 
 

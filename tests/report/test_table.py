@@ -304,7 +304,7 @@ def test_the_difference_to_the_best_stands_below_the_result(p, text):
 def test_a_difference_that_is_the_same_on_every_seed_has_no_p_and_says_why():
     outcome = summary()
     outcome.methods["FedAvg"].against_best = Comparison(Interval.of([-0.25, -0.25]), math.nan)
-    why = "all equal: by the same on every seed, so that no p can be told"
+    why = "all equal: the same difference on every seed, so there is no p"
     shown = printed(outcome)
     assert "-0.2500 (all equal)" in shown
     assert why in " ".join(shown.split())
