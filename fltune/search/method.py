@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fltune import dotted
@@ -197,7 +197,13 @@ class Method:
         }
 
     def allows(self, point: Mapping[str, Any], name: str, outside: float) -> bool:
-        """Whether the config allows a point with a value from outside the space."""
+        """Whether the config allows a point with a value from outside the space.
+
+        A model's constructor declares no ranges: what its space is of (whole numbers, none below 0,
+        none but positive ones) is all that is known of a parameter.
+        """
+        if name.startswith("model.") and not _akin(outside, self.space.active(point)[name].values):
+            return False
         try:
             values = self.space.resolve({**point, name: outside})
         except ValueError:
@@ -211,6 +217,14 @@ class Method:
         except ConfigError:
             return False
         return True
+
+
+def _akin(number: float, known: Sequence[float]) -> bool:
+    """Whether a number is whole where the known ones are, and on their side of 0."""
+    if all(isinstance(value, int) for value in known) and number != int(number):
+        return False
+    lowest = min(known)
+    return number > 0 or lowest < 0 or (number == 0 and lowest == 0)
 
 
 def build_method(

@@ -6,6 +6,7 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fltune import dotted
 from fltune.search.candidate import Candidate
@@ -102,6 +103,32 @@ def test_entries_go_on_in_their_own_steps_up_to_the_limit(name, entry, side, wid
     else:  # beta is below 1
         (made,) = found.values()
         assert max(values) < max(made) < 1
+
+
+class Heads(nn.Module):
+    """A model of one's own, whose constructor says nothing of what its arguments may be."""
+
+    def __init__(self, heads=2, dropout=0.0):
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "wider"),
+    [
+        ("model.heads", {"choice": [1, 2, 4]}, None),
+        ("model.heads", {"choice": [3, 4, 5]}, {"choice": [1, 2, 3, 4, 5]}),
+        ("model.heads", {"choice": [2, 4, 6]}, {"choice": [1, 2, 4, 6]}),
+        ("model.heads", {"int": [1, 4]}, None),
+        ("model.dropout", {"uniform": [0.1, 0.9]}, {"uniform": [0.05, 0.9]}),
+        ("model.dropout", {"uniform": [0.0, 0.5]}, None),
+        ("model.dropout", {"uniform": [-1.0, 0.5]}, {"uniform": [-1.75, 0.5]}),
+    ],
+)
+def test_a_number_of_a_model_goes_on_on_its_side_of_0(name, entry, wider):
+    method = method_with({name: entry, "model.name": f"{__name__}:Heads"})
+    (values,) = entry.values()
+    assert widened(method, {name: values[0]}, name, "lowest") == (wider or {})
+    assert bool(method.extendable_edges({name: values[0]})) == bool(wider)
 
 
 def test_a_list_with_a_paired_one_has_no_wider_entry():
