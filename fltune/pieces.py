@@ -78,7 +78,7 @@ def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
             network = experiment.model.build(
                 input_shape=data.input_shape, num_classes=data.num_classes
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, AssertionError) as error:  # torch's layers assert
             why = "" if data.num_classes is not None else _OF_A_REGRESSION
             raise ConfigError(f"model: {error}{why}") from error
     if not isinstance(network, nn.Module):

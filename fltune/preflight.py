@@ -17,7 +17,7 @@ from fltune.federation.exact import check_exact_prox
 from fltune.federation.strategies import AUTO, FASTEST, may_stack, try_stacking
 from fltune.models.batch_norm import with_statistics
 
-REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """What torch raises where shapes or types do not go together."""
 
 

@@ -112,6 +112,19 @@ class OnlyEvaluates(nn.Linear):
         return super().forward(x)
 
 
+class Heads(nn.Module):
+    """Attention over pixels, whose layers of torch assert what they are given."""
+
+    def __init__(self, num_classes, heads=2):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, heads, batch_first=True)
+        self.out = nn.Linear(4, num_classes)
+
+    def forward(self, x):
+        x = x.unsqueeze(2)
+        return self.out(self.attention(x, x, x)[0].mean(1))
+
+
 class Constant(nn.Linear):
     """Has a buffer that nothing moves, NaN and all; draws noise in training."""
 
@@ -182,6 +195,11 @@ DIGITS = {"name": "digits", "clients": 4}
         (
             {"model": own("OnlyEvaluates")},
             r"^model: .*:OnlyEvaluates cannot take 2 samples in training mode: not in training",
+        ),
+        ({"model": {"name": own("Heads"), "heads": 3}}, r"^model: embed_dim must be divisible by"),
+        (
+            {"model": own("Heads")},
+            r"^model: .*:Heads cannot take samples of shape \[64\], .*: passed-in embed_dim 4 didn",
         ),
         (
             {"model": own("Control"), "strategy": "stacked"},

@@ -130,7 +130,7 @@ def plan(config: SearchConfig, timer: Timer = time_side_by_side) -> Bill:
         ConfigError, DataError: as the search itself would.
     """
     from fltune.search.concurrency import concurrency, resources_here
-    from fltune.search.preparation import check_data
+    from fltune.search.preparation import check_data, problems_of
 
     config.check_sources()
     check_data(config)
@@ -138,10 +138,12 @@ def plan(config: SearchConfig, timer: Timer = time_side_by_side) -> Bill:
     concurrent = concurrency(settings, resources_here())
     use_threads(settings.resources.cpus)
     book = Book()
-    orders = {
-        name: order_of(without_inherited(m, config.methods), config, concurrent, book)
-        for name, m in config.methods.items()
-    }
+    orders = {}
+    for name, method in config.methods.items():
+        with problems_of(name, config):
+            orders[name] = order_of(
+                without_inherited(method, config.methods), config, concurrent, book
+            )
     timings = timer(book.questions, concurrent, settings.resources.cpus)
     prices = {name: _price(order, timings.probes) for name, order in orders.items()}
 

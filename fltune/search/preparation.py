@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,19 @@ def check_data(config: SearchConfig) -> None:
             continue
         seen.add(key)
         loaded = load_data(experiment.data, experiment.seed)
-        try:
+        with problems_of(method.name, config):
             build_module(experiment, loaded)
             build_participation(experiment, loaded)
-        except ConfigError as error:
-            problems = [f"methods.{method.name}.{text}" for text in error.problems]
-            raise ConfigError(problems, config.source) from error
+
+
+@contextlib.contextmanager
+def problems_of(name: str, config: SearchConfig) -> Iterator[None]:
+    """Say of which method the problems are that come up inside."""
+    try:
+        yield
+    except ConfigError as error:
+        problems = [f"methods.{name}.{text}" for text in error.problems]
+        raise ConfigError(problems, config.source) from error
 
 
 def _check_modules(config: SearchConfig) -> None:

@@ -119,6 +119,13 @@ def test_a_plan_fails_as_the_search_would():
         plan(SearchConfig.parse(raw), constant)
 
 
+def test_a_model_that_some_values_do_not_make_is_said_with_its_method():
+    odd = {"space": {"model.hidden": {"choice": [[4], [0]]}}}
+    config = SearchConfig.parse({**RAW, "methods": {**RAW["methods"], "Odd": odd}})
+    with pytest.raises(ConfigError, match=r"methods\.Odd\.model: hidden = \[0\]: every size"):
+        plan(config, constant)
+
+
 def test_a_trace_is_found_by_workers_whose_folder_is_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "who.json").write_text("[[0, 19]]")
