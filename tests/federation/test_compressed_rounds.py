@@ -193,6 +193,25 @@ def test_a_round_says_how_much_of_its_messages_was_lost(feedback):
     assert 0 < q <= module.round_metrics["compression/bound"] == 0.5
 
 
+class Sign(Compressor):
+    """Says nothing of what it loses."""
+
+    def encode(self, v, uniforms):
+        return v.abs().mean(-1, keepdim=True) * v.sign()
+
+
+class BoundedSign(Sign):
+    def block_bound(self, n):
+        return 1 - 1 / n
+
+
+@pytest.mark.parametrize(("compressor", "bound"), [(Sign(), None), (BoundedSign(), 0.5)])
+def test_a_bound_that_nobody_has_said_is_not_reported(compressor, bound):
+    _, module = fit(quadratics(A, B), x0=[1.0, -1.0], cohorts=[[0, 1]], compressor=compressor)
+    assert module.round_metrics["compression/q"] > 0
+    assert module.round_metrics.get("compression/bound") == bound
+
+
 def test_without_compression_nothing_is_lost():
     for compressor in (Compressor(), Compressor(error_feedback=True)):
         _, module = fit(quadratics(A, B), x0=[1.0, -1.0], cohorts=[[0, 1]], compressor=compressor)

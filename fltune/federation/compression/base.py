@@ -9,6 +9,7 @@ compressor may have any q, one with q < 1 is a contraction and needs error feedb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -56,8 +57,8 @@ class Compressor(Checked):
         return float(BITS_PER_FLOAT * n)
 
     def block_bound(self, n: int) -> float:
-        """An upper bound on q(v) over all blocks of n numbers."""
-        return 0.0
+        """An upper bound on q(v) over all blocks of n numbers; infinity where none is known."""
+        return 0.0 if type(self).encode is Compressor.encode else math.inf
 
     def bind(self, sizes: Sequence[int]) -> Compressor:
         """Return this compressor for a model whose tensors have these lengths, in order."""
@@ -72,7 +73,7 @@ class Compressor(Checked):
         return sum(count * self.block_bits(n) for count, n in self.blocks(dimension))
 
     def bound(self, dimension: int) -> float:
-        """Return an upper bound on q(v) over all vectors of this length."""
+        """Return an upper bound on q(v) over all vectors of this length; infinity for none."""
         return max(self.block_bound(n) for _, n in self.blocks(dimension))
 
     def quality(self, v: Tensor, decoded: Tensor) -> Tensor:

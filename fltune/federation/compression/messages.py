@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,8 +25,8 @@ class Sent:
         message: entries [C, d] as the server decodes them.
         memory: client rows that error feedback now remembers.
         quality: of the compression: ``compression/q``, the empirical q over all of the cohort's
-            compressed vectors, and ``compression/bound``, what its mean over draws does not exceed;
-            empty where nothing is compressed.
+            compressed vectors, and ``compression/bound``, what its mean over draws does not exceed,
+            where that is known; empty where nothing is compressed.
     """
 
     message: Entries
@@ -72,8 +73,10 @@ def send(
         return Sent(decoded)
     before, after = _side_by_side([*wanted.values()]), _side_by_side([decoded[k] for k in wanted])
     dimension = message[names[0]].shape[1]
-    bound = after.new_tensor(compressor.bound(dimension))
-    quality = {"compression/q": compressor.quality(before, after), "compression/bound": bound}
+    quality = {"compression/q": compressor.quality(before, after)}
+    bound = compressor.bound(dimension)
+    if math.isfinite(bound):
+        quality["compression/bound"] = after.new_tensor(bound)
     return Sent(decoded, memory, quality)
 
 
