@@ -245,7 +245,12 @@ class Named:
         name = raw.get(self.key, self.default)
         if not isinstance(name, str):
             known = ", ".join(self.registry)
-            raise problem(f"{self.key} is {name!r}; name a {kind}: {known}")
+            found = (
+                f"{self.key} is {name!r}" if self.key in raw else f"no {self.key!r} in {dict(raw)}"
+            )
+            raise problem(
+                f"{found}; name a {kind}: {known}; or an import path such as my_package.module:Name"
+            )
         return self._parsed.get(raw, lambda: self._parse(raw, name))
 
     def _parse(self, raw: Mapping[str, Any], name: str) -> Component:

@@ -96,7 +96,7 @@ def test_values_reach_the_constructor():
         ({"xyz": 1}, "part.xyz: unknown key; known: rate, count, rates, mode, flag, schedule"),
         ({"flag": True}, "part: flag needs a count"),
         ({"schedule": "invers_sqrt"}, "part.schedule.name: unknown schedule 'invers_sqrt'"),
-        ({"schedule": {"period": 1}}, "part.schedule: name is None; name a schedule: constant"),
+        ({"schedule": {"period": 1}}, "part.schedule: no 'name' in {'period': 1}; name a s"),
         ({"schedule": {"name": "inverse_sqrt", "period": 0}}, "part.schedule.period: found 0"),
         ({"schedule": {"name": "inverse_sqrt", "perod": 1}}, "part.schedule.perod: unknown key; d"),
     ],
@@ -161,7 +161,8 @@ def test_the_key_of_the_name_is_the_sections():
         ("no_such_module:X", "part 'no_such_module:X' cannot be imported: No module named"),
         ("fltune.errors:X", "part 'fltune.errors:X' cannot be imported: .* no attribute 'X'"),
         (3, "found 3; a part is a name or a mapping with 'name' in it"),
-        ({"rate": 0.1}, "name is None; name a part: part"),
+        ({"kind": "part"}, "^no 'name' in {'kind': 'part'}; name a part: part; or an import path"),
+        ({"name": 3}, "^name is 3; name a part: part; or an import path"),
     ],
     ids=str,
 )
