@@ -99,7 +99,9 @@ class DataSection(Component):
         Annotated[Component, BeforeValidator(Named(PARTITIONS, key="kind", default="iid"))]
     ] = Field(default="iid", validate_default=True, description="how samples are dealt out")
     val_fraction: Annotated[Real, Field(gt=0, lt=1)] = Field(
-        0.1, description="share of the training samples held out for validation"
+        0.1,
+        description="share of the training samples held out for validation, unless the data set "
+        "has validation samples of its own",
     )
     val_from: Literal["pool", "clients", "test"] = Field(
         "pool",

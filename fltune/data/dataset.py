@@ -49,6 +49,8 @@ class RawData:
         groups: int64 ``[n]``, the natural client (writer, generator ...) of each training sample,
             negative for one that belongs to nobody; None where the data has no clients of its own.
             A list or a NumPy array of whole numbers becomes such a tensor.
+        val: samples to validate on, where some are published or the training samples are not fit
+            for it (of noisy labels); None: they are held out of ``train``.
 
     Raises:
         DataError: a split is none, or ``groups`` is no vector of one whole id per training sample.
@@ -58,9 +60,16 @@ class RawData:
     test: Split
     num_classes: int | None
     groups: Tensor | None = None
+    val: Split | None = None
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits there are, by name."""
+        own = {} if self.val is None else {"val": self.val}
+        return {"train": self.train, **own, "test": self.test}
 
     def __post_init__(self) -> None:
-        for name, split in (("train", self.train), ("test", self.test)):
+        for name, split in self.splits.items():
             if not isinstance(split, Split):
                 raise DataError(f"{name} is a {type(split).__name__}; must be a Split(x, y)")
         if self.groups is None:
@@ -113,7 +122,8 @@ def federate(
         dataset: what to load.
         partition: who gets what.
         num_clients: N.
-        val_fraction: of the training samples, held out; see :mod:`fltune.data.validation`.
+        val_fraction: of the training samples, held out, where the data set has no validation
+            samples of its own; see :mod:`fltune.data.validation`.
         seed: of the partition.
         split_seed: of the hold-out and the panel; apart from ``seed``, so that new partitions are
             judged on the same validation samples, if they come from the pool.
@@ -130,10 +140,11 @@ def federate(
         DataError: see :meth:`Dataset.load`, :mod:`fltune.data.validation` and :class:`Partition`;
             what is loaded is no :class:`RawData`, has no samples to train or test on, or numbers
             that are not finite; clients that share samples are to hold out their own, or a panel is
-            asked for of samples without owners, or data with clients of its own is to be split
-            anew.
+            asked for of samples without owners, or data with clients or validation samples of its
+            own is to be split anew.
     """
     raw = _loaded(dataset)
+    _check_own_validation(raw, val_from, resplit is not None)
     if resplit is not None:
         raw = split_anew(raw, resplit[2], split_seed)
         val_fraction = resplit[1] / (resplit[0] + resplit[1])
@@ -147,13 +158,14 @@ def federate(
     else:
         kept: Tensor | slice = slice(None)
         held_out = None
-        if val_from != "test" or resplit is not None:
+        if resplit is not None or (val_from != "test" and raw.val is None):
             kept, held_out = split_validation(y, val_fraction, split_seed, known)
         own = None if groups is None else groups[kept]
         assigned = partition.assign(y[kept], num_clients, seed, own)
         train = replace(raw.train, x=raw.train.x[kept], y=y[kept])
-        judging = None if val_from == "test" else held_out
-        data = _validated_apart(raw, train, judging, assigned, known)
+        if val_from == "test":
+            raw, held_out = replace(raw, val=None), None
+        data = _validated_apart(raw, train, held_out, assigned, known)
     data = replace(data, named=None if known is raw.groups else known)
     return data if val_clients is None else on_panel(data, val_clients, split_seed)
 
@@ -168,12 +180,22 @@ def _loaded(dataset: Dataset) -> RawData:
     return raw
 
 
+def _check_own_validation(raw: RawData, val_from: str, anew: bool) -> None:
+    """Refuse to look for validation samples elsewhere where the data set has its own."""
+    key = "resplit" if anew else "val_from: clients" if val_from == "clients" else ""
+    if raw.val is not None and key:
+        raise DataError(
+            f"data.{key}: this data has validation samples of its own, which would be left unused. "
+            f"Leave {key.partition(':')[0]} out"
+        )
+
+
 def _check_samples(name: str, raw: RawData) -> None:
     """Refuse splits without samples, and numbers that no model can be judged on.
 
     One NaN among the inputs would look like a run that diverges, whatever its rates.
     """
-    for part, split in (("train", raw.train), ("test", raw.test)):
+    for part, split in raw.splits.items():
         if not len(split):
             raise DataError(f"{name}: {part} has no samples; at least one is needed")
         for values, of in ((split.x, "x"), (split.y, "y")):
@@ -212,13 +234,15 @@ def _validated_apart(
     Args:
         raw: the data set.
         train: what ``assigned`` deals of it.
-        judging: rows of its training samples that validate, of all clients there are; None: the
-            test samples do.
+        judging: rows of its training samples that validate, of all clients there are; None: its
+            own validation samples do, or else the test samples.
         assigned: who gets what.
         known: the client of each of its training samples; None where nothing is known.
     """
     val, owner, notes = raw.test, None, (*assigned.notes, VAL_IS_TEST)
-    if judging is not None:
+    if raw.val is not None:
+        val, notes = raw.val, assigned.notes
+    elif judging is not None:
         val, notes = Split(raw.train.x[judging], raw.train.y[judging]), assigned.notes
         if known is not None:  # numbered as a partition of all of them would, whoever is left out
             owner = torch.searchsorted(known[known >= 0].unique(), known[judging])

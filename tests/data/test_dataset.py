@@ -249,3 +249,51 @@ def test_of_a_new_split_the_validation_share_is_left_unused_where_test_samples_c
     chosen = federate(Digits(), Iid(), 10, 0.1, seed=0, resplit=SHARES, val_from="test")
     assert torch.equal(chosen.train.x, plain.train.x)
     assert torch.equal(chosen.val.x, plain.test.x)
+
+
+@dataclass(frozen=True)
+class Judged(Dataset):
+    """Digits whose training labels are all 0, and validation samples that keep their own."""
+
+    width: int = 64
+
+    def load(self):
+        raw = Digits().load()
+        val = Split(raw.test.x[:100, : self.width], raw.test.y[:100])
+        train = Split(raw.train.x, torch.zeros_like(raw.train.y))
+        return RawData(train, Split(raw.test.x[100:], raw.test.y[100:]), 10, val=val)
+
+
+def test_validation_samples_of_the_data_set_are_taken_as_they_are():
+    data, raw = federate(Judged(), Iid(), 10, val_fraction=0.1, seed=0), Judged().load()
+    assert len(data.train) == len(data.order) == 1437  # nothing is held out
+    assert torch.equal(data.val.x, raw.val.x)
+    assert torch.equal(data.val.y, raw.val.y)
+    assert data.val.y.max() > 0
+    assert not data.val_by_client
+    assert not data.notes
+
+
+def test_test_samples_may_choose_in_the_place_of_the_data_set_s_own():
+    data = federate(Judged(), Iid(), 10, val_fraction=0.1, seed=0, val_from="test")
+    assert torch.equal(data.val.x, data.test.x)
+    assert len(data.test) == 260
+    assert data.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [({"val_from": "clients"}, "val_from: clients"), ({"resplit": [0.8, 0.1, 0.1]}, "resplit")],
+    ids=str,
+)
+def test_validation_samples_of_the_data_set_are_not_left_unused(options, key):
+    with pytest.raises(DataError, match=rf"^data\.{key}: this data has validation samples of its"):
+        federate(Judged(), Iid(), 10, val_fraction=0.1, seed=0, **options)
+
+
+def test_validation_samples_of_the_data_set_must_fit_the_others():
+    with pytest.raises(DataError, match="validation samples have shape"):
+        federate(Judged(width=60), Iid(), 10, val_fraction=0.1, seed=0)
+    split = Split(torch.zeros(2, 1), torch.tensor([0, 1]))
+    with pytest.raises(DataError, match="val is a list; must be a Split"):
+        RawData(split, split, 2, val=[])
