@@ -80,10 +80,17 @@ def test_parts_of_ones_own_run(folder, monkeypatch):
             "participation": {"kind": "my_cohorts:Shifts"},
             "algorithm": "my_methods:FadingProx",
             "server": {"name": "my_servers:Lion", "lr": 0.02},
-            "client": {"lr": 0.1, "epochs": 1, "batch_size": 16},
+            "client": {
+                "lr": 0.2,
+                "epochs": 1,
+                "batch_size": 16,
+                "schedule": {"name": "my_rounds:Cosine", "warmup": 2},
+            },
+            "compression": {"name": "my_rounds:Sign", "error_feedback": True},
             "rounds": 20,
         }
     )
+    assert 0 < result.metrics["compression/q"] < result.metrics["compression/bound"] < 1
     assert result.metrics["test/accuracy"] > 0.5
     assert result.data["size_max"] > 5 * result.data["size_min"]
     assert result.participation["tau_max"] >= 2  # nobody is there in two rounds on end
