@@ -212,6 +212,18 @@ def test_a_bound_that_nobody_has_said_is_not_reported(compressor, bound):
     assert module.round_metrics.get("compression/bound") == bound
 
 
+def test_what_is_decoded_has_the_shape_of_what_was_sent():
+    class Mean(Compressor):
+        def encode(self, v, uniforms):
+            return v.mean(-1, keepdim=True)
+
+    text = (
+        r"^compression: Mean\.encode must return .* \[2, 1, 3\] like its blocks; found \[2, 1, 1\]"
+    )
+    with pytest.raises(ConfigError, match=text):
+        Mean()(torch.ones(2, 3), torch.arange(2))
+
+
 def test_without_compression_nothing_is_lost():
     for compressor in (Compressor(), Compressor(error_feedback=True)):
         _, module = fit(quadratics(A, B), x0=[1.0, -1.0], cohorts=[[0, 1]], compressor=compressor)

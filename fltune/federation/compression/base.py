@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fltune.errors import ConfigError
 from fltune.parameters import Checked, parameter
 from fltune.randomness import mix_keys, step_keys, uniform_rows
 
@@ -97,7 +98,11 @@ class Compressor(Checked):
         return uniform_rows(mix_keys(step_keys(keys, -2)), count).to(v.dtype)
 
     def __call__(self, v: Tensor, keys: Tensor) -> Tensor:
-        """Compress and decode vectors [C, d], with the randomness of the int64 keys [C]."""
+        """Compress and decode vectors [C, d], with the randomness of the int64 keys [C].
+
+        Raises:
+            ConfigError: :meth:`encode` returned another shape.
+        """
         if type(self) is Compressor:
             return v
         rows, blocks = len(v), self.blocks(v.shape[1])
@@ -108,7 +113,14 @@ class Compressor(Checked):
             blocks, numbers, self.uniforms(v, keys).split(draws, 1), strict=True
         ):
             random = random.reshape(rows, count, self.draws(n))
-            decoded.append(self.encode(part.reshape(rows, count, n), random).reshape(rows, -1))
+            v = part.reshape(rows, count, n)
+            encoded = self.encode(v, random)
+            if encoded.shape != v.shape:  # one of its own; another shape might broadcast
+                raise ConfigError(
+                    f"compression: {type(self).__name__}.encode must return what is decoded, "
+                    f"{list(v.shape)} like its blocks; found {list(encoded.shape)}"
+                )
+            decoded.append(encoded.reshape(rows, -1))
         return decoded[0] if len(decoded) == 1 else torch.cat(decoded, 1)
 
     def with_memory(self, v: Tensor, memory: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
