@@ -91,7 +91,7 @@ class LocalSGD(Checked):
 
     def rate(self, round: int, rounds: int) -> float:
         """The client learning rate eta_l of 0-based round t of ``rounds``."""
-        return self.lr if self.schedule is None else self.lr * self.schedule(round, rounds)
+        return self.lr if self.schedule is None else self.lr * self.schedule.factor(round, rounds)
 
 
 @dataclass(frozen=True)

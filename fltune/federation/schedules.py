@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from fltune.errors import ConfigError
 from fltune.parameters import Checked, parameter
 from fltune.registry import Registry
 
@@ -31,6 +32,24 @@ class Schedule(Checked, ABC):
     @abstractmethod
     def __call__(self, round: int, rounds: int) -> float:
         """Return the factor of 0-based round t out of T = ``rounds``."""
+
+    def factor(self, round: int, rounds: int) -> float:
+        """Return the factor, which a schedule of one's own may get wrong.
+
+        Raises:
+            ConfigError: it is no finite number that is at least 0.
+        """
+        found = self(round, rounds)
+        try:
+            factor = float(found)
+        except (TypeError, ValueError):
+            factor = math.nan
+        if not 0 <= factor < math.inf:
+            raise ConfigError(
+                f"client.schedule: the factor of {type(self).__name__} in round {round} is "
+                f"{found!r}; must be a finite number, at least 0"
+            )
+        return factor
 
 
 @dataclass(frozen=True)
