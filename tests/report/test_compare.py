@@ -278,6 +278,10 @@ def test_scenarios_are_ranked_apart(make_report):
     cells = {k: [(r.rank, r.title) for r in rows] for k, rows in report.cells.items()}
     assert cells == {"alpha mild": [(1, "B"), (2, "A")], "alpha harsh": [(1, "A"), (2, "B")]}
     assert r"\emph{alpha harsh}" in as_latex(report)
+    against = {name: m.against_best for name, m in report.summary.methods.items()}
+    assert [name for name, found in against.items() if found is None] == ["B @ mild", "A @ harsh"]
+    assert against["A @ mild"].difference.mean == pytest.approx(-0.1)  # to the best of its own cell
+    assert against["B @ harsh"].difference.mean == pytest.approx(-0.1)
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
@@ -357,6 +361,17 @@ def test_an_accuracy_is_the_target_of_a_search_for_few_bits(make_report):
     search = {"metric": "comm/up_bits", "confirm_seeds": 1}
     report = make_report({"A": {"space": LR}}, records, search, target=0.5)
     assert report.goal.label == "rounds to val/accuracy >= 0.5"
+    assert report.rows[0].reach == Reach(4.0, 1, 1)
+
+
+def test_a_target_is_passed_in_the_direction_that_the_search_chose_by(make_report):
+    """A metric of one's own has no direction but the file's."""
+    one = {"server.lr": 1.0, "client.lr": 0.1}
+    rows = curve(0.4, 0.9, metric="val/f1")
+    records = [trial("A", 0, one, 0.9), confirmation("A", 0, 1, one, 0.9, rows, scores=[0.9])]
+    search = {"metric": "val/f1", "mode": "max", "confirm_seeds": 1}
+    report = make_report({"A": {"space": LR}}, records, search, target=0.5)
+    assert report.goal.label == "rounds to val/f1 >= 0.5"
     assert report.rows[0].reach == Reach(4.0, 1, 1)
 
 

@@ -77,6 +77,16 @@ def test_a_score_that_is_no_number_counts_nowhere():
     assert math.isfinite(found["b"].p)
 
 
+def test_comparisons_are_corrected_for_how_many_there_are():
+    best = {1: 0.90, 2: 0.91, 3: 0.93}
+    others = {"near": {1: 0.88, 2: 0.90, 3: 0.90}, "far": {1: 0.70, 2: 0.72, 3: 0.73}}
+    raw = [
+        stats.ttest_rel(list(own.values()), list(best.values())).pvalue for own in others.values()
+    ]
+    found = compare_to("best", {"best": best, **others})
+    assert [found[name].p for name in others] == pytest.approx([raw[0], 2 * raw[1]])
+
+
 def test_holms_correction_of_fixed_numbers():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.01, math.nan, 0.04])[::2] == pytest.approx([0.02, 0.04])
