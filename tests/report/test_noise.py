@@ -198,6 +198,17 @@ def test_configs_that_other_clients_judged_are_left_out():
     assert (method["configs"], method["winner"], method["best"]) == (2, 1, 2)
 
 
+def test_runs_are_compared_on_the_same_seed_in_whatever_order_they_ended():
+    lanes = make_lanes(seeds=2)
+    lane = lanes["FedGM"]
+    while (run := take(lane)) is not None:  # other clients hold other samples on the other seed
+        table = judged((1, 1, run.number), samples=(2, 2, 4 + run.seed))
+        end(lane, run, 0.5, by_client=table)
+    lane.candidates[1].runs.reverse()
+    found, _ = told({"FedGM": lane}, seeds=2)
+    assert (found["methods"]["FedGM"]["configs"], found["methods"]["FedGM"]["best"]) == (3, 2)
+
+
 def test_a_search_that_asked_no_clients_is_told_how():
     with pytest.raises(ConfigError, match=r"judged client by client. Set data.val_from: clients"):
         told(lanes_with([{}, {}, {}]))

@@ -112,6 +112,32 @@ def test_clients_together_hold_what_each_of_them_held():
     assert second.test is data.test
 
 
+def test_a_sample_of_several_clients_is_there_once():
+    partition = {"kind": "dirichlet_client_lognormal", "allocation": "reuse"}
+    raw = {"name": "digits", "clients": 7, "partition": partition}
+    data = load_data(Experiment.parse({"data": raw}).data, 0)
+    assert len(data.order.unique()) < len(data.order)
+    assert torch.equal(merged(data, list(range(7))).order, data.order.unique())
+
+
+def test_clients_alone_are_spread_over_all_and_count_alike(monkeypatch):
+    """Neighbours may be alike: shards are dealt in the order of the classes."""
+    monkeypatch.setattr(references, "MOST_CLIENTS", 4)
+    plain = {**references.PLAIN, "data": {"name": "digits", "clients": 10}}
+    asked = []
+
+    class Told:
+        def get(self, label, experiment, clients):
+            asked.extend(clients)
+            score = {"val/accuracy": 0.1 * clients[0]}
+            return {"metrics": score, "client_samples": 5, "diverged": False}
+
+    found = references._lone(plain, 0, SAMPLES, 0.1, Told())
+    assert asked == [0, 2, 5, 7]
+    assert found["metrics"]["val/accuracy"] == pytest.approx(0.1 * (0 + 2 + 5 + 7) / 4)
+    assert (found["client_samples"], found["diverged"]) == (20, False)
+
+
 @pytest.mark.parametrize("batch", [8, None])
 @pytest.mark.parametrize("samples", [1, 500, 12_345, 200_000])
 def test_plain_sgd_makes_the_passes_of_the_federation(batch, samples):
@@ -132,7 +158,7 @@ def test_a_rate_that_diverged_anywhere_is_not_chosen():
     def made(value, diverged=False):
         return {"metrics": {"val/accuracy": value}, "client_samples": 1, "diverged": diverged}
 
-    runs = {0.1: [made(0.5), made(0.6)], 1.0: [made(0.9), made(0.9, True)]}
+    runs = {0.1: [made(0.3), made(0.4)], 1.0: [made(0.9), made(0.9, True)]}
     assert references._best_rate(runs, "val/accuracy") == 0.1
     losses = {
         0.1: [{"metrics": {"val/loss": 2.0}, "diverged": False}],
@@ -152,3 +178,5 @@ def test_a_reference_that_diverged_counts_as_zero(tmp_path):
     assert (row.test.mean, row.test.seeds, row.diverged) == (pytest.approx(0.4), 2, 1)
     assert row.test_text.endswith("(1 diverged)")
     assert Book(tmp_path, print)._known == {}
+    hopeless = references._reduce("x", "", "text", [lost, lost], {})
+    assert (hopeless.test.mean, hopeless.test.seeds) == (0.0, 2)  # it has no test metrics at all
