@@ -19,6 +19,7 @@ from fltune.federation.clock import (
     Visit,
 )
 from fltune.federation.stragglers import Stragglers
+from fltune.randomness import client_normals
 from fltune.runner import run
 
 
@@ -116,7 +117,11 @@ def test_speeds_are_lognormal_and_drawn_once_per_client():
     """4000 clients: mean and sd of the logarithm within five standard errors of the median's."""
     n, sigma = 4000, 0.7
     clock = LognormalClock(
-        seconds_per_step=0.02, speed_sigma=sigma, bandwidth_sigma=0.3, up_mbps=4.0
+        seconds_per_step=0.02,
+        seconds_per_sample=0.01,
+        speed_sigma=sigma,
+        bandwidth_sigma=0.3,
+        up_mbps=4.0,
     ).bind(n, 0)
     one, later = (clock.speeds(t, torch.arange(n)) for t in (0, 7))
     assert torch.equal(one.step, later.step)
@@ -125,6 +130,10 @@ def test_speeds_are_lognormal_and_drawn_once_per_client():
         logs = (values / median).log()
         assert abs(logs.mean()) < 5 * spread / math.sqrt(n)
         assert abs(logs.std() - spread) < 5 * spread / math.sqrt(2 * n)
+    quicker = (0.3 * client_normals(0, "bandwidth", 0, torch.arange(n))).exp()
+    assert torch.equal(one.up, 4e6 * quicker)
+    assert torch.equal(one.down, 20e6 * quicker)
+    assert torch.equal(2 * one.sample, one.step)
     together = torch.corrcoef(torch.stack([one.step.log(), one.up.log()]))[0, 1]
     assert abs(together) < 5 / math.sqrt(n)
     assert torch.equal(clock.speeds(3, torch.tensor([17])).step, one.step[[17]])
@@ -142,6 +151,14 @@ def test_jitter_is_drawn_for_every_round_and_visit():
     assert twice.slowness[0] == clock.speeds(0, torch.tensor([1])).slowness
     assert twice.slowness[0] != twice.slowness[1]
     assert twice.step[0] == twice.step[1]  # one client, one machine
+
+
+def test_jitter_is_a_factor_on_the_whole_time_of_a_client():
+    calm, wild = (
+        LognormalClock(latency_seconds=0.3, jitter_sigma=sigma).bind(2, 0) for sigma in (0.0, 0.4)
+    )
+    factor = float((0.4 * client_normals(0, "jitter", 5, torch.tensor([1]))).exp())
+    assert wild.lasts(visit([1], [3], 5)) == pytest.approx(factor * calm.lasts(visit([1], [3], 5)))
 
 
 def test_dropped_stragglers_hold_nobody_up():

@@ -7,7 +7,7 @@ from fltune import dotted
 from fltune.experiment import Experiment
 from fltune.federation.delays import RecordedDelays, UniformDelays
 from fltune.federation.work import UniformWork
-from fltune.randomness import client_draws, client_keys, client_normals, visit_keys
+from fltune.randomness import client_keys, client_normals, visit_keys
 from fltune.runner import build, run
 
 ids_of = st.lists(st.integers(0, 6), max_size=12)
@@ -38,6 +38,13 @@ def test_a_client_that_arrives_twice_draws_its_own_work_and_delay():
     assert amounts[0] == UniformWork(1, 1000).bind(1, 0).amount(2000, torch.tensor([3]))
 
 
+@given(st.integers(1, 9), st.integers(0, 5), st.integers(0, 99))
+def test_uniform_work_is_each_amount_from_low_to_high(low, more, seed):
+    """Of 500 clients none draws one of six amounts once in 10^38."""
+    work = UniformWork(low, low + more).bind(1, seed)
+    assert set(work.amount(3, torch.arange(500)).tolist()) == set(range(low, low + more + 1))
+
+
 def test_normal_numbers():
     """20,000 numbers: mean, variance and tails within five standard errors."""
     z = torch.cat([client_normals(0, "test", t, torch.arange(100)) for t in range(200)])
@@ -52,7 +59,9 @@ def test_normal_numbers():
 
 def test_draws_of_two_purposes_are_unrelated():
     clients = torch.arange(2000)
-    one, other = (client_draws(0, p, 5, clients, 10).double() for p in ("work", "delay"))
+    delays = UniformDelays(10).bind(0).draw(50, clients)
+    amounts = UniformWork(1, 10).bind(1, 0).amount(50, clients)
+    one, other = delays.double(), amounts.double()
     assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1]) < 5 / 2000**0.5
 
 

@@ -13,17 +13,21 @@ ROUND = st.tuples(st.lists(st.integers(0, CLIENTS - 1), max_size=8), st.booleans
 
 
 def expected(cohorts):
-    """Counts, longest and mean absence, by the definitions."""
+    """Counts, longest and mean absence, and how even the counts are, by the definitions."""
     last, absences = [-1] * CLIENTS, []
     for t, cohort in enumerate(cohorts):
         last = [t if i in cohort else a for i, a in enumerate(last)]
         absences.append(max(t - a for a in last))
     counts = [sum(c.count(i) for c in cohorts) for i in range(CLIENTS)]
-    return counts, max(absences, default=0), np.mean(absences) if absences else 0.0
+    mean = np.mean(counts) or 1.0
+    even = np.mean([c > 0 for c in counts]), np.abs(counts - np.mean(counts)).max() / mean
+    average = np.mean(absences) if absences else 0.0
+    return counts, max(absences, default=0), average, (*even, np.std(counts) / mean)
 
 
 def said(turns):
-    return turns.counts.tolist(), turns.tau_max, pytest.approx(turns.tau_avg)
+    even = turns.coverage, turns.fairness, turns.count_cv
+    return turns.counts.tolist(), turns.tau_max, pytest.approx(turns.tau_avg), pytest.approx(even)
 
 
 @given(st.lists(ROUND, max_size=3 * AT_ONCE))
