@@ -1,7 +1,9 @@
 """Configs run as one computation are what they are alone; which can, and when it pays."""
 
+import itertools
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import small_digits
@@ -256,6 +258,14 @@ def test_what_runs_must_share(section):
         run_pack([experiment(), other])
 
 
+def test_delays_must_be_the_same():
+    """The cohort says them, and a pack has one."""
+    stale = {"algorithm": {"name": "fedbuff"}, "delays": {"kind": "uniform", "window": 2}}
+    fresh = experiment(algorithm={"name": "fedbuff"})
+    with pytest.raises(ValueError, match="experiments 0 and 1 differ in delays: all runs"):
+        run_pack([fresh, experiment(**stale)])
+
+
 @pytest.mark.parametrize("client", [{"epochs": 2}, {"batch_size": 8}, {"batches": "fixed"}])
 def test_local_work_must_be_the_same(client):
     assert pack_key(experiment(client=client)) != pack_key(experiment())
@@ -345,8 +355,11 @@ def test_the_larger_the_fewer():
     assert worth[0] > worth[-1]
 
 
-def test_a_pack_pays_for_the_time_it_shares():
-    """Shares add up to no more than the pack took, and all have some."""
+def test_a_pack_pays_for_the_time_it_shares(monkeypatch):
+    """Shares add up to what the pack took, a second a round here, and all have some."""
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)
+    monkeypatch.setattr("fltune.federation.pack.time", clock)
     results = run_pack([experiment(client={"lr": 0.1 + 0.01 * i}) for i in range(3)])
     assert all(isinstance(r, RunResult) and 0 < r.seconds < math.inf for r in results)
     assert results[0].seconds == pytest.approx(results[2].seconds)
+    assert sum(r.seconds for r in results) == pytest.approx(results[0].rounds)

@@ -56,6 +56,15 @@ def test_validation_by_client_takes_a_share_of_each_but_never_its_last_sample(id
         assert len(held_out) == count
 
 
+def test_no_class_gives_more_because_it_comes_first():
+    """Ten classes of one sample each give five; in 60 draws each gives and each keeps."""
+    times = torch.zeros(10)
+    for seed in range(60):
+        times[split_validation(torch.arange(10), 0.5, seed)[1]] += 1
+    assert times.sum() == 300
+    assert ((times > 0) & (times < 60)).all()
+
+
 def test_validation_by_client_keeps_what_belongs_to_nobody():
     clients = torch.tensor([-1] * 5 + [3] * 10 + [7] * 10)
     kept, held_out = split_validation(torch.zeros(25), 0.2, 0, clients)

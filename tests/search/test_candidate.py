@@ -32,6 +32,7 @@ def complete(number, *scores, **more):
         ([("complete", 0.9), ("complete", 0.9), ("diverged", 0.0)], "", "diverged"),
         ([("pruned", 0.4)], "", "pruned"),
         ([("complete", 0.4)], "rejected after 1 of 3 seeds", "pruned"),
+        ([("pruned", 0.4), ("diverged", 0.0)], "", "diverged"),
         ([("complete", 0.4), ("failed",)], "", "failed"),
         ([("diverged", 0.0), ("failed",)], "", "failed"),
     ],
