@@ -107,6 +107,14 @@ def test_shares_have_the_moments_of_the_dirichlet(alpha):
     np.testing.assert_allclose(shares.var(0), variance, rtol=0.05)
 
 
+def test_a_client_that_holds_exactly_its_share_gets_no_more():
+    """At a tiny alpha each class has one owner; two classes of five are two clients' shares."""
+    labels = torch.arange(2).repeat_interleave(5)
+    for seed in range(20):
+        clients = DirichletClass(1e-4, max_tries=1, balance=True)(labels, 2, seed)
+        assert sorted(indices.tolist() for indices in clients) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
 def test_balance_stops_giving_to_clients_that_hold_their_share():
     labels = labels_of(1000, 10)
     sizes = {

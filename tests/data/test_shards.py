@@ -29,6 +29,20 @@ def test_unsorted_labels_are_sorted_and_leftovers_are_the_last_class():
     assert [indices.tolist() for indices in clients] == [[1, 3, 5, 8], [0, 2, 4, 7]]
 
 
+def test_samples_of_a_class_are_dealt_in_their_order():
+    """On every machine: a quick sort of many equal labels would mix them, each in its own way."""
+    labels = torch.arange(3).repeat(3000)
+    first, second = Shards(1)(labels, 2, seed=0)
+    assert torch.equal(
+        first,
+        torch.cat([(labels == 0).nonzero(), (labels == 1).nonzero()[:1500]])
+        .squeeze(1)
+        .sort()
+        .values,
+    )
+    assert len(first) == len(second)
+
+
 def test_balanced_classes_give_two_classes_each_and_strides_make_neighbours_alike():
     labels = torch.arange(10).repeat(600)
     counts = counts_of(Shards(2)(labels, 100, seed=0), labels)

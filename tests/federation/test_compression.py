@@ -151,6 +151,7 @@ def test_bits():
     assert Affine(6).bits(d) == NoisyAffine(6, noise=9).bits(d) == 64 + 6 * d
     assert TopK(10).bits(d) == 640
     assert TopK(10, packed=True).bits(d) == 10 * (32 + 10)
+    assert [TopK(1, packed=True).bits(n) - 32 for n in (1, 2, 3, 1024, 1025)] == [0, 1, 2, 10, 11]
     assert RandK(10).bits(d) == 320 + 64
     assert TopK(5, granularity="tensor").bind([600, 3, 397]).bits(d) == 64 * (5 + 3 + 5)
 
@@ -243,6 +244,27 @@ def test_the_quality_of_messages_is_the_share_of_them_that_is_lost(make):
     lost = sum(float((a - b).square().sum()) for a, b in zip(v, decoded, strict=True))
     assert float(q) == pytest.approx(lost / sum(float(a.square().sum()) for a in v))
     assert 0 < q <= compressor.bound(40) * 1.1
+
+
+TWO_ENDS = [1.0, -1.0, *[0.0] * 98]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "v", "bound"),
+    [
+        (QSGD(levels=1), [1.0] * 100, 10.0),  # each becomes 0 or 10: q = 9
+        (QSGD(levels=127), [1.0] * 100, 100 / 127**2),
+        (Affine(width=1), TWO_ENDS, 50.0),  # each 0 becomes 1 or -1: q = 49
+        (Affine(width=4), TWO_ENDS, 50 / 15**2),
+        (NoisyAffine(width=4, noise=2), TWO_ENDS, 50 / 15**2 + 4 * 100 / 15**2),
+        (RandK(10), [1.0] * 100, 9.0),
+    ],
+)
+def test_what_is_lost_at_worst_comes_near_the_bound(compressor, v, bound):
+    """A bound that is far above what is lost would warn where nothing is wrong."""
+    assert compressor.bound(100) == pytest.approx(bound)
+    sent = torch.tensor([v], dtype=torch.float64).expand(4000, 100)
+    assert 0.1 * bound < compressor.quality(sent, compressor(sent, keys(4000))) <= 1.05 * bound
 
 
 def test_the_quality_of_nothing_is_zero_and_a_nan_is_seen():
