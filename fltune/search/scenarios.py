@@ -41,7 +41,7 @@ class Inherit:
 
     Attributes:
         source: the method whose search finds them.
-        keys: the parameters; None takes all of the source's space.
+        keys: the parameters; None takes all that the source draws and the method searches too.
     """
 
     source: str

@@ -53,6 +53,16 @@ def test_what_the_heir_can_have_is_taken_over():
     assert bequest(heir, source, point) == point
 
 
+def test_without_keys_all_is_taken_over_that_was_drawn_and_no_more():
+    """What the source ties or fixes the heir has otherwise, by its own file."""
+    rates = {"server.lr": {"grid": [1, 2]}, "client.lr": {"tied": "0.1 / server.lr"}}
+    own = {**rates, "client.lr": {"tied": "0.2 / server.lr"}, "rounds": {"fixed": 6}}
+    source = {"space": {**rates, "rounds": {"fixed": 8}}}
+    config = config_of(source, {"inherit": {"from": "A"}, "space": own})
+    heir, source = config.method("B"), config.method("A")
+    assert bequest(heir, source, {"server.lr": 2}) == {"server.lr": 2}
+
+
 def test_what_is_not_taken_over_may_be_anything():
     config_of(SOURCE, inherits("server.lr", data={"clients": 5}))
 

@@ -200,6 +200,16 @@ def test_no_trial_starts_when_a_budget_is_spent_and_the_winner_is_confirmed(disk
     assert again.campaign.spent == [f"search.{key} ({limit:g})"]
 
 
+def test_confirmations_are_no_part_of_a_budget(disk):
+    """Two trials and two confirmations of 800 samples; an extension may spend what is left."""
+    cap = {"max_client_samples": 1601}
+    Night(config_of({"A": DRAWN}, trials=2, **cap), disk, end=well).work()
+    night = Night(config_of({"A": DRAWN}, trials=3, **cap), disk, end=well)
+    assert night.campaign.spent == []
+    night.work()
+    assert [job["kind"] for job in night.jobs][:1] == ["trial"]
+
+
 def test_the_end_of_a_search_keeps_its_time(disk, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("fltune.search.campaign.time.monotonic", lambda: now[0])

@@ -53,6 +53,13 @@ def test_what_has_no_score_counts_in_no_mean():
     assert candidate(1, []).scores == ()
 
 
+def test_a_config_has_come_as_far_as_its_longest_run():
+    one = candidate(0, [("complete", 0.4), ("diverged", 0.0)], (5, 6))
+    one.runs[0].rows, one.runs[1].rows = [{"round": 2}, {"round": 8}], [{"round": 2}]
+    assert one.rounds == 8
+    assert candidate(1, []).rounds == 0
+
+
 def test_the_best_comes_first_ties_go_to_the_earlier_and_the_rest_never_wins():
     found = [
         complete(0, 0.5),

@@ -56,10 +56,13 @@ def test_an_heir_takes_over_what_is_reported_of_several_winners(disk):
     rates = {"server.lr": {"grid": [0.5, 2.0]}}
     heir = {"space": rates, "inherit": {"from": "Mild"}}
     config = config_of({"Mild": {"space": rates}, "Heir": heir}, confirm_top=2)
-    lanes = Night(config, disk, slots=3, end=end).work().lanes
+    night = Night(config, disk, slots=3, end=end)
+    lanes = night.work().lanes
     assert lanes["Mild"].front[0].values == {"server.lr": 2.0}
     assert lanes["Mild"].chosen.values == {"server.lr": 0.5}
     assert lanes["Heir"].chosen.values == {"server.lr": 0.5}
+    ran = {job["searched"]["server.lr"] for job in night.jobs if job["method"] == "Heir"}
+    assert ran == {0.5}  # it has waited for the fresh seeds
 
 
 def test_an_heir_plans_only_what_it_does_not_take_over(disk):
@@ -104,7 +107,15 @@ def test_an_heir_starts_anew_when_an_extension_finds_another_winner(disk):
     again = Night(config_of(more, trials=8), disk)
     again.work()
     assert again.jobs == []
+    assert set(again.campaign.lanes["Other"].candidates) == {4, 5, 6, 7}
     assert again.campaign.lanes["Harsh"].chosen.number == 1
+
+
+def test_an_heir_of_a_search_whose_budget_is_spent_begins_nothing(disk):
+    night = Night(config_of(METHODS, max_client_samples=6 * 800), disk, end=well)
+    night.work()
+    assert len(searched(night, "Mild")) == 6
+    assert searched(night, "Other") == []
 
 
 def test_an_heir_keeps_its_work_where_an_extension_changes_no_winner(disk):
