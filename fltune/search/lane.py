@@ -278,10 +278,9 @@ class Lane(Standing):
         self._read.append(candidate)
 
     def _outcome(self, candidate: Candidate) -> Outcome:
-        diverged = candidate.status == "diverged"
         return Outcome(
             state=candidate.status,
-            scores=self.judge.worst if diverged else candidate.scores,
+            scores=candidate.scores,
             round=candidate.rounds,
             violations=candidate.violations,
             intermediate=self.scores_by_round(candidate.runs[0]),

@@ -139,6 +139,20 @@ def test_a_deterministic_lane_learns_from_a_batch_when_all_of_it_has_ended():
     assert [e["numbers"] for e in journal if e["event"] == "batch"] == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_trial_that_diverged_is_last_at_the_rungs_that_it_did_not_come_to(resumed):
+    journal, asha = [], {"scheduler": "asha", "grace": 2, "reduction": 2.0}
+    lane = lane_of(DRAWN, journal, **asha)
+    lost = run_of(lane.next(), "diverged", 0.0)
+    lost.rows = []
+    if resumed:
+        lane = restored(DRAWN, journal, [lost], **asha)
+    else:
+        lane.ended(lost)
+    assert not lane.rungs.stop(1, 2, 0.10)
+    assert not lane.rungs.stop(2, 2, 0.05)  # the second of three; of two it would be the worse
+
+
 def test_several_winners_are_confirmed_and_the_best_on_fresh_seeds_is_reported():
     lane = lane_of(TWO, confirm_top=2)
     scores = {TRIAL: [0.7, 0.8, 0.1], CONFIRMATION: [0.75, 0.7, 0.9]}
