@@ -125,6 +125,14 @@ def test_points_lie_in_the_space_and_attrs_are_plain(sampler):
     assert [p.number for p in proposals(it)] == list(range(10))
 
 
+def test_a_long_search_makes_all_its_trials():
+    """More than a sampler is asked anew for a point: each number draws from a seed of its own."""
+    it = proposer("random", budget=100)
+    points = [it.propose() for _ in range(100)]
+    assert None not in points
+    assert it.propose() is None
+
+
 def test_wrong_samplers_and_outcomes_are_refused():
     with pytest.raises(ValueError, match="cmaes knows one objective; there are 2"):
         proposer("cmaes", directions=("maximize", "minimize"))

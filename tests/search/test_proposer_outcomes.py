@@ -37,6 +37,7 @@ def test_a_trial_ends_as_what_it_was(outcome, state, steps):
     it.tell(0, Outcome("complete", [0.99], 9))  # told again
     (trial,) = it.study().trials
     assert (trial.state, trial.intermediate_values) == (state, steps)
+    assert trial.value == (steps[max(steps)] if steps else next(iter(outcome.scores), None))
     assert trial.user_attrs["outcome"] == outcome.state
     it.propose()
     assert [t.state for t in it.study().trials] == [state, TrialState.RUNNING]
