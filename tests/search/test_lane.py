@@ -139,6 +139,35 @@ def test_a_deterministic_lane_learns_from_a_batch_when_all_of_it_has_ended():
     assert [e["numbers"] for e in journal if e["event"] == "batch"] == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize(
+    ("metric", "direction", "worst"), [("val/loss", 1, 1e4), ("val/accuracy", 2, 0.0)]
+)
+def test_the_sampler_is_told_where_to_start_what_is_better_and_what_is_worst(
+    metric, direction, worst
+):
+    lane = lane_of({**DRAWN, "points": [{"server.lr": 3.0}]}, metric=metric)
+    job = lane.next()
+    assert job["searched"] == {"server.lr": 3.0}
+    lost = run_of(job, "diverged")
+    lost.rows = []
+    lane.ended(lost)
+    study = lane.proposer.study()
+    assert study.direction == direction  # of Optuna's: 1 is to minimise
+    assert study.trials[0].value == worst
+
+
+def test_what_a_config_breaks_is_told_to_the_sampler():
+    bound = {"comm/up_bits": {"max": 100}}
+    for constraints, told in ((bound, {"0": 0.5}), ({}, {})):
+        lane = lane_of(DRAWN, constraints=constraints)
+        run = run_of(lane.next())
+        run.rows[0]["comm/up_bits"] = 150
+        run.violations = [0.5] if constraints else []
+        lane.ended(run)
+        (trial,) = lane.proposer.study().trials
+        assert trial.constraints == told
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_trial_that_diverged_is_last_at_the_rungs_that_it_did_not_come_to(resumed):
     journal, asha = [], {"scheduler": "asha", "grace": 2, "reduction": 2.0}

@@ -77,6 +77,14 @@ def test_what_members_report_after_a_round_goes_out_in_one_message(computation):
     assert [e["seconds"] for e in sent[-1]] == [6.0] * 3
 
 
+def test_confirmations_that_go_together_are_tested(computation):
+    jobs, search = jobs_of(2)
+    given = computation(lambda make, on_end: end_all(on_end, [result(), result()]))
+    tested = [{**job, "test": True} for job in jobs]
+    assert run_together(tested, search, [].append, list) == []
+    assert given["test"] is True
+
+
 def test_a_report_on_the_way_tells_a_members_share_of_the_time(computation, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("fltune.search.trainable.time.monotonic", lambda: now[0])

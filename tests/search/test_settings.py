@@ -54,6 +54,14 @@ def test_which_cluster_is_joined(monkeypatch, said, in_environment, cluster):
             {"objectives": ["val/loss", {"metric": "comm/up_bits", "mode": "min"}]},
             [goal("val/loss", False), goal("comm/up_bits", False)],
         ),
+        ({"objectives": [{"metric": "val/accuracy", "target": 0.9}]}, [goal(target=0.9)]),
+        (
+            {
+                "average_last": 3,
+                "objectives": ["val/loss", {"metric": "val/accuracy", "average_last": 2}],
+            },
+            [goal("val/loss", False, 3), goal(average_last=2)],
+        ),
         (
             {"objectives": ["val/accuracy", {"metric": "val/accuracy", "target": 0.9}]},
             [goal(), goal(target=0.9)],

@@ -66,6 +66,12 @@ def test_a_row_of_a_run_that_diverges_waits_for_the_end_and_the_score_is_the_wor
     assert sender.rest(diverged=True)["scores"] == [0.0]
 
 
+def test_a_loss_that_diverges_has_the_runs_own_bound():
+    config = config_of({"A": {**DRAWN, "max_loss": 7.0}}, metric="val/loss")
+    sender = Sender(config.settings.search, config.method("A").first_experiment(), [].append)
+    assert sender.rest(diverged=True)["scores"] == [7.0]
+
+
 def test_a_run_that_diverges_before_any_evaluation_has_a_report():
     rest = sender_of([]).rest(diverged=True)
     assert (rest["round"], rest["rows"], rest["scores"]) == (0, [], [0.0])
