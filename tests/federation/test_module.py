@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import lightning as L
 import pytest
@@ -24,9 +25,42 @@ from fltune.participation.full import Full
 from fltune.participation.trace import Trace
 from fltune.server.adaptive import FedAdam
 from fltune.server.fedgm import FedGM, FedSGD
+from fltune.server.multistage import MultistageFedGM
 
 A = [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 2.0]]]
 B = [[1.0, 0.1], [-1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "largest", "reason"),
+    [
+        (5.0, 1.0, None),  # the bound itself is allowed
+        (5.01, 1.0, StopReason.DIVERGED),
+        (math.nan, 1.0, StopReason.DIVERGED),
+        (1.0, math.inf, StopReason.DIVERGED),
+        (1.0, math.nan, StopReason.DIVERGED),
+    ],
+)
+def test_a_run_diverges_above_its_bound(loss, largest, reason):
+    guard, run = DivergenceGuard(5.0), SimpleNamespace(should_stop=False)
+    flat = SimpleNamespace(largest=lambda: torch.tensor(largest))
+    metrics = {"train/loss": torch.tensor(loss)}
+    module = SimpleNamespace(round_metrics=metrics, flat=flat, device=torch.device("cpu"))
+    guard.on_train_batch_end(run, module, None, SimpleNamespace(plan=(), round=3), 0)
+    assert (guard.reason, run.should_stop) == (reason, reason is not None)
+
+
+def test_an_algorithm_is_told_the_server_rate_of_its_own_round():
+    told = []
+
+    class Listening(FedAvg):
+        def aggregate(self, x, server, message, info):
+            told.append(info.server_lr)
+            return super().aggregate(x, server, message, info)
+
+    server = MultistageFedGM(lrs=[2.0, 1.0, 0.5], stage_ends=[1, 3, 4])
+    fit(quadratics(A, B), server, algorithm=Listening(), rounds=4)
+    assert told == [2.0, 1.0, 1.0, 0.5]
 
 
 @pytest.mark.parametrize("server", [FedSGD, FedGM, FedAdam])

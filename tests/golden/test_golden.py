@@ -12,7 +12,7 @@ from quadratics import fit, quadratics, slope, slopes
 
 from fltune.algorithms.fedavg import FedAvg
 from fltune.federation import LocalSGD
-from fltune.federation.schedules import InverseSqrt, StepDecay
+from fltune.federation.schedules import Halving, Inverse, InverseSqrt, StepDecay
 from fltune.federation.stragglers import Stragglers
 from fltune.federation.work import WorkPerClient
 from fltune.server.adaptive import FedAdagrad, FedAdam, FedYogi
@@ -188,6 +188,12 @@ def test_schedules(name):
     sgd = LocalSGD(lr=case.get("gamma0", case.get("eta0")), schedule=schedule)
     found = {t: sgd.rate(int(t), case.get("T", 2000)) for t in case["values"]}
     assert found == pytest.approx(case["values"], rel=1e-9)
+
+
+def test_schedules_by_hand():
+    """MIFA's 1 / (t + 1), and FedAU's half every so many rounds: the first ones have it whole."""
+    assert [Inverse()(t, 9) for t in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert [Halving(every=2)(t, 9) for t in range(5)] == [1, 1, 1 / 2, 1 / 2, 1 / 4]
 
 
 def test_schedule_reaches_the_clients():
