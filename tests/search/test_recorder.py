@@ -24,7 +24,7 @@ class FakeStore:
         self.calls = 0
         self.written = {}
         self.finished = 0
-        self.failed, self.tags = {}, {}
+        self.failed, self.tags, self.configs = {}, {}, {}
 
     def call(self):
         self.calls += 1
@@ -76,9 +76,11 @@ class FakeBranch:
 
     def trial(self, number, values, rows, **more):
         self.write((self.name, "trial", number, more["seed"]), values)
+        self.store.configs["trial"] = more["config_yaml"]
 
     def confirmation(self, seed, values, rows, final, **more):
         self.write((self.name, "confirmation", seed), values)
+        self.store.configs["confirmation"] = more["config_yaml"]
 
     def finish(self, values, rows, metrics):
         self.store.call()
@@ -146,6 +148,17 @@ def test_every_seed_of_a_config_is_a_run_of_its_own(tmp_path):
     assert {seed for _, seed in ended} == {40, 41}
     trials = [key[2:] for key in store.written if key[1] == "trial"]
     assert {(n, 40 if seed is None else seed) for n, seed in trials} == ended
+
+
+def test_a_confirmation_is_kept_with_the_rounds_that_it_made(tmp_path):
+    config = config_of({"A": DRAWN}, trials=2, rounds=4)
+    campaign = Night(config, Disk(tmp_path), end=well).work()
+    store = FakeStore()
+    recorder, _ = recorder_of(config, store.tree)
+    assert recorder.start(campaign.records)
+    recorder.close()
+    made = {kind: yaml.safe_load(text)["rounds"] for kind, text in store.configs.items()}
+    assert made == {"trial": 4, "confirmation": 8}
 
 
 def test_a_store_that_stays_away_is_named_once_and_asked_rarely(searched):

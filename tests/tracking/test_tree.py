@@ -182,12 +182,14 @@ def test_resumed_search_repeats_nothing(store, reader, name):
         resumed = again.method("A", {"rounds": 3})
         assert resumed.trial(0, {"server.lr": 1}, ROWS, "complete") == trial
         assert resumed.confirmation(1, {"server.lr": 1}, ROWS) == seed
+        again_on = resumed.trial(0, {"server.lr": 1}, ROWS, "complete", seed=7)
         other = resumed.confirmation(1, {"server.lr": 9}, ROWS)
         resumed.finish({"server.lr": 1}, ROWS, {})
         again.finish()
     assert (again.run.id, resumed.run.id) == (tree.run.id, branch.run.id)
     assert other != seed  # another winner on the same fresh seed
-    assert reader.children(branch.run.id) == {trial, seed, other}
+    assert again_on != trial  # the same config on another seed
+    assert reader.children(branch.run.id) == {trial, again_on, seed, other}
     assert len(reader.curve(trial, "val/accuracy")) == 3
     assert reader.artifact(tree.run.id, "search.yaml") == "a: 2\n"
     found = store.get(tree.run.id)
